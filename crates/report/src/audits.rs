@@ -79,6 +79,19 @@ fn tiles(audit: &Audit) -> String {
             ),
         )
     });
+    let exposure = audit.exposure.as_ref().map_or_else(none, |exposure| {
+        let limit = exposure.limit_95.map_or(String::new(), |limit| {
+            format!("; the limit of the claim is {}", number(limit))
+        });
+        (
+            format!("{} bits", number(exposure.attack.median)),
+            format!(
+                "of 20: the median exposure of {} secrets of invented users in a copy of the run, {} at most{limit}",
+                exposure.secrets,
+                number(exposure.attack.highest)
+            ),
+        )
+    });
     let tile = |(title, (figure, text)): (&str, (String, String))| {
         format!(
             "<div class=\"tile\"><span>{title}</span><strong>{}</strong><span>{}</span></div>\n",
@@ -90,7 +103,7 @@ fn tiles(audit: &Audit) -> String {
         ("Replay", replay),
         ("Noise", noise),
         ("Canaries", canaries),
-        ("Attacks on the model", none()),
+        ("Attacks on the model", exposure),
     ];
     format!("<div class=\"tiles\">\n{}</div>\n", all.map(tile).concat())
 }

@@ -1,5 +1,8 @@
 //! The record of an audit beside a run, which [`verify`](crate::verify) checks and the report shows.
 
+pub mod canaries;
+pub mod exposure;
+pub mod lane;
 pub mod noise;
 pub mod record;
 

@@ -2,7 +2,7 @@
 //!
 //! A run file is TOML; unknown keys are errors. The tables are the parts of \[DPLM\] Algorithm 1: `[data]`, `[model]`,
 //! `[cohort]` (who is sampled), `[user_update]` (what a user computes), `[clip]`, `[estimator]`, `[privacy]` (noise and
-//! budget), `[server]`, and beside them `[aggregation]`, `[[schedule]]`, `[estimate]`, `[evaluation]`, `[checkpoint]`.
+//! budget), `[server]`, and beside them `[aggregation]`, `[[schedule]]`, `[estimate]`, `[evaluation]`, `[checkpoint]`, `[audit]`.
 
 mod load;
 mod validate;
@@ -41,6 +41,8 @@ pub struct RunConfig {
     pub evaluation: EvaluationConfig,
     /// The rounds of checkpoints, from which the run can be resumed.
     pub checkpoint: CheckpointConfig,
+    /// The coordinates beside the model that test the mechanism, where the run has some.
+    pub audit: Option<AuditConfig>,
 }
 
 /// The text of a run file: one table, with the keys of `config.toml` in their order.
@@ -79,6 +81,8 @@ struct RunText {
     evaluation: EvaluationConfig,
     #[serde(default)]
     checkpoint: CheckpointConfig,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    audit: Option<AuditConfig>,
 }
 
 impl From<RunText> for RunConfig {
@@ -106,6 +110,7 @@ impl From<RunText> for RunConfig {
             initial_model: text.initial_model,
             evaluation: text.evaluation,
             checkpoint: text.checkpoint,
+            audit: text.audit,
         }
     }
 }
@@ -132,6 +137,7 @@ impl From<RunConfig> for RunText {
             estimate: task.estimate,
             evaluation: config.evaluation,
             checkpoint: config.checkpoint,
+            audit: config.audit,
         }
     }
 }
@@ -208,7 +214,35 @@ impl Default for CheckpointConfig {
     }
 }
 
+/// `[audit]`: coordinates beside the model, whose releases test the mechanism of the run itself.
+///
+/// No user contributes to them. They are summed, averaged and noised with the coordinates of the model, and cut off before the
+/// optimizer sees a release, so `model.safetensors` has the bytes that it has without the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuditConfig {
+    /// Number of canaries, each with a coordinate of its own. A secret coin says of each whether it contributes.
+    pub lane: u64,
+    /// Number of coordinates without any contribution, whose noise is tested.
+    pub noise_probe: u64,
+}
+
+impl Default for AuditConfig {
+    fn default() -> Self {
+        Self {
+            lane: 0,
+            noise_probe: 256,
+        }
+    }
+}
+
 impl RunConfig {
+    /// Number of coordinates beside the model; 0 without `[audit]`.
+    pub(crate) fn lane_columns(&self) -> usize {
+        self.audit
+            .map_or(0, |audit| audit.lane.saturating_add(audit.noise_probe) as usize)
+    }
+
     /// The folder of the run file, where its relative paths start.
     #[must_use]
     pub fn base_of(file: &Path) -> &Path {

@@ -3,6 +3,7 @@
 mod entropy;
 mod finish;
 mod follower;
+mod lane;
 mod open;
 pub(crate) mod orders;
 mod plan_inputs;
@@ -38,8 +39,8 @@ use undertone_present::numbers::hex;
 use workspace::RunDirectory;
 
 pub(crate) use crate::files::names::{
-    CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE,
-    PRIVACY_PAGE, SWEEP_FILE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE,
+    MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, SWEEP_FILE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 pub(crate) use entropy::fresh_bytes;
 pub use entropy::randomness;
@@ -52,9 +53,11 @@ pub use workspace::{CACHE, CorpusProgress, config_digest, longest_example};
 pub(crate) use workspace::{config_text, strategy_of, trained_model, trainings_of, vocabulary_of};
 
 /// The files that a finished run's manifest covers. It does not cover `report.html` and `plots/`, which are drawn from these.
-pub(crate) const FINISHED_FILES: [&str; 12] = [
+pub(crate) const FINISHED_FILES: [&str; 14] = [
     CONFIG_FILE,
     INITIAL_MODEL_FILE,
+    LANE_FILE,
+    LANE_VALUES_FILE,
     LEDGER_FILE,
     MECHANISM_FILE,
     METRICS_FILE,
@@ -270,6 +273,8 @@ struct Run<'a> {
     source: Box<dyn UpdateSource<Error = RunError> + 'a>,
     periodic: EvaluationSet,
     store: Box<dyn RunStore>,
+    /// The coordinates of an audit, where the run has some.
+    lane: Option<lane::RunLane>,
     metrics: JsonLines,
     /// The digest that the first line of the ledger follows.
     genesis: String,

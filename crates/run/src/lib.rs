@@ -15,6 +15,7 @@ pub mod export;
 pub mod files;
 pub mod initial_model;
 mod json_number;
+mod lane;
 pub mod language;
 pub mod ledger;
 pub mod likelihood;

@@ -12,8 +12,9 @@ use serde::Serialize;
 
 use crate::error::{Result, RunError};
 use crate::files::names::{
-    CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE,
-    PUBLIC_LEDGER_FILE, SERVICE_FILE, SWEEP_FILE, TASK_FILE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE, MODEL_FILE,
+    PRIVACY_FILE, PRIVACY_PAGE, PUBLIC_LEDGER_FILE, SERVICE_FILE, SWEEP_FILE, TASK_FILE, TOKENIZER_FILE,
+    VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files::{self, PARTIAL};
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
@@ -23,9 +24,11 @@ use undertone_coordinator::task::TaskConfig;
 pub(crate) use ledger::{PublicEntry, read as read_ledger};
 
 /// The files of a published run, which its manifest covers.
-pub(crate) const PUBLIC_FILES: [&str; 11] = [
+pub(crate) const PUBLIC_FILES: [&str; 13] = [
     CONFIG_FILE,
     INITIAL_MODEL_FILE,
+    LANE_FILE,
+    LANE_VALUES_FILE,
     PUBLIC_LEDGER_FILE,
     MECHANISM_FILE,
     MODEL_FILE,

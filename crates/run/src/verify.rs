@@ -25,6 +25,7 @@ mod selection;
 mod session;
 mod subject;
 
+pub use audit::read_lane;
 pub(crate) use published::{release, settings_of};
 
 use std::fmt::Display;
@@ -260,6 +261,7 @@ fn checked(run_dir: &Path) -> Result<(Verification, Option<(Run<'_>, PrivacyRepo
         verification
             .checks
             .push(model::matches_ledger(&run, report.as_ref()));
+        verification.checks.extend(audit::lane(&run));
         verification.checks.extend(audit::agree(&run));
         verification.recomputed = (report.as_ref()).and_then(|report| match run.plan.selection() {
             Some(_) => report.selected.clone(),

@@ -36,11 +36,12 @@ enum Command {
     ///
     /// Figures about users are exact statistics of them. They are for those who run the training, and no part of a release.
     Attack(attack::AttackArgs),
-    /// Let canaries take part in a rehearsal of a run's mechanism, and bound epsilon from guesses about them.
+    /// Bound epsilon from guesses about canaries, in a rehearsal of a run's mechanism or in the run itself.
     ///
-    /// The rehearsal has no users and no model. Cohorts, clipping, sums, noise and ledger lines are made by the code of a run.
+    /// The rehearsal has no users and no model. Cohorts, clipping, sums, noise and ledger lines are made by the code of a run. The canaries
+    /// of a run itself have coordinates beside the model, which a run file with `[audit] lane` asks for.
     Canaries(mechanism::CanariesArgs),
-    /// Test the noise of a run's mechanism in a rehearsal, on coordinates that nobody contributes to.
+    /// Test the noise of a run, or of a rehearsal of its mechanism, on coordinates that nobody contributes to.
     Noise(mechanism::NoiseArgs),
 }
 

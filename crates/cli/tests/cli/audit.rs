@@ -33,6 +33,41 @@ fn a_plan_states_bounds_guesses_and_the_smallest_error() {
 }
 
 #[test]
+fn the_lane_of_a_run_is_tested_recorded_and_verified() {
+    let folder = Folder::with(TINY);
+    folder.succeed("train run.toml --set audit={lane=40,noise_probe=32}");
+    folder.succeed("train run.toml --set name=without");
+    folder.show(
+        "audit noise runs/tiny",
+        "lane of tiny ... coordinates of this run itself",
+    );
+    let noise = folder.json("audit noise runs/tiny --record");
+    assert_eq!(noise["noise"]["source"], "this_run");
+    let canaries = folder.json("audit canaries runs/tiny --level lane --record");
+    assert_eq!(canaries["canaries"][0]["level"], "lane");
+    assert_eq!(canaries["canaries"][0]["canaries"], 40);
+    folder.show("verify runs/tiny", "40 canaries and 32 probes");
+    folder.succeed("report runs/tiny");
+    contains(
+        &folder.text("runs/tiny/report.html"),
+        "canaries at the level lane",
+    );
+    // Without probes of its own, or on request, the mechanism is rehearsed.
+    let rehearsed = folder.json("audit noise runs/tiny --rehearse --seed 1 --probes 64");
+    assert!(rehearsed["noise"].get("source").is_none());
+    folder.refuses(
+        "
+        $ audit canaries runs/without --level lane
+        key `audit` is missing: expected a table: only a run that was made with one has a lane
+        $ audit canaries run.toml --level lane
+        expected the directory of a run that was made with [audit]
+        $ audit canaries runs/tiny --level lane --control
+        the lane of a run is as it is
+        ",
+    );
+}
+
+#[test]
 fn a_clean_rehearsal_exits_with_0_and_half_the_noise_with_3() {
     let folder = Folder::with(TINY);
     folder.write("schema.toml", ftrl("kind = \"blt\""));
@@ -260,6 +295,8 @@ fn an_attack_on_a_private_model_stays_within_its_limit_and_its_control_works() {
         --control
         $ audit attack runs/tiny --holdback 0.1
         --holdback: expected another `--kind` with it, got membership
+        $ audit attack runs/tiny --record
+        --record: expected another `--kind` with it, got membership
         $ audit attack runs/tiny --kind exposure --users 5
         --users: expected another `--kind` with it, got exposure
         $ audit attack runs/tiny --kind user-inference --secrets 5
@@ -322,7 +359,10 @@ fn user_inference_from_fresh_texts_tests_a_copy() {
 fn secrets_are_exposed_by_a_control_and_within_the_limit_by_a_private_copy() {
     let folder = few_people();
     let line = "audit attack runs/tiny --kind exposure --secrets 6";
-    let attack = folder.json(format!("{line} --control 800 --out exposure.json"));
+    let attack = folder.json(format!("{line} --control 800 --out exposure.json --record"));
+    folder.succeed("verify runs/tiny");
+    let recorded = json(&folder.text("runs/tiny/audit.json"));
+    assert_eq!(recorded["exposure"]["attack"], attack["attack"]);
     assert_eq!(attack, json(&folder.text("exposure.json")));
     assert_eq!(attack["candidates"], 1 << 20);
     let (private, control) = (&attack["attack"], &attack["control"][1]);
@@ -340,6 +380,6 @@ fn secrets_are_exposed_by_a_control_and_within_the_limit_by_a_private_copy() {
     );
     folder.show(
         "audit attack runs/tiny --kind exposure --secrets 2",
-        "95 % probability per secret ... invented users in a copy of this run ... No positive control was made",
+        "95 % probability per secret ... copy of this run exposes 2 secrets of invented users ... No positive control was made",
     );
 }

@@ -26,10 +26,30 @@ pub struct NoiseTest {
     pub p_holm: f64,
 }
 
+/// The source of the tested values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// A rehearsal of the mechanism, without users or model.
+    #[default]
+    Rehearsal,
+    /// Coordinates of the run itself, to which no user contributes.
+    ThisRun,
+}
+
+impl Source {
+    fn is_rehearsal(&self) -> bool {
+        *self == Self::Rehearsal
+    }
+}
+
 /// All tests of one audit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoiseTests {
+    /// The source of the values: a rehearsal of the mechanism, or the run itself.
+    #[serde(default, skip_serializing_if = "Source::is_rehearsal")]
+    pub source: Source,
     /// Number of values of pure noise.
     pub values: usize,
     /// The tests.
@@ -83,10 +103,20 @@ impl NoiseTests {
             })
             .collect();
         Ok(Self {
+            source: Source::Rehearsal,
             values: values.len(),
             smallest_p_holm: corrected.iter().copied().fold(1.0, f64::min),
             tests,
         })
+    }
+
+    /// The tests of values of the run itself.
+    #[must_use]
+    pub(crate) fn of_this_run(self) -> Self {
+        Self {
+            source: Source::ThisRun,
+            ..self
+        }
     }
 
     /// `true` if a corrected p-value is below [`FAILURE`].

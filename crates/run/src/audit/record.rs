@@ -10,7 +10,8 @@ use undertone_accounting::{Delta, Epsilon};
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_present::numbers::{hex, number};
 
-use super::noise::NoiseTests;
+use super::exposure::Exposed;
+use super::noise::{NoiseTests, Source};
 use crate::error::{Result, RunError};
 use crate::replay::Replay;
 
@@ -50,6 +51,9 @@ pub struct Audit {
     /// The tests of the noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<NoiseTests>,
+    /// The exposure of secrets of invented users in a copy of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposure: Option<Exposed>,
     /// Added noise over stated noise, in a positive control.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<f64>,
@@ -122,7 +126,7 @@ pub const FDP: &str = "one_run_fdp.gaussian";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
-    /// `mechanism`.
+    /// `mechanism` for a rehearsal, `lane` for canaries in the run itself.
     pub level: String,
     /// `all_iterates`.
     pub adversary: String,
@@ -246,6 +250,7 @@ impl Audit {
             replay: None,
             canaries: Vec::new(),
             noise: None,
+            exposure: None,
             control: None,
             verdict: String::new(),
             statements: Vec::new(),
@@ -298,8 +303,17 @@ impl Audit {
                 number(noise.smallest_p_holm),
             ));
             statements.push(
-                "The mechanism was tested in a rehearsal with invented contributions. This run itself, its model and its users were not."
-                    .to_owned(),
+                match noise.source {
+                    Source::Rehearsal => {
+                        "The mechanism was tested in a rehearsal with invented contributions. This run itself, its model and its users \
+                         were not."
+                    }
+                    Source::ThisRun => {
+                        "The values are those of coordinates of this run itself, to which no user contributes. Its model and the sums of its \
+                         users were not tested."
+                    }
+                }
+                .to_owned(),
             );
         }
         if let Some(control) = self.control {
@@ -320,6 +334,9 @@ impl Audit {
             }
             statements.push("A replay does not check the accountant: reference cases do.".to_owned());
         }
+        if let Some(exposure) = &self.exposure {
+            statements.extend(exposure.sentences());
+        }
         if self.audits > 1 {
             statements.push(format!(
                 "{} audits of this configuration were recorded. Each bound holds with its confidence for one audit alone.",
@@ -335,6 +352,7 @@ impl Audit {
         self.audits = earlier.audits + 1;
         self.replay = self.replay.or(earlier.replay);
         self.noise = self.noise.or(earlier.noise);
+        self.exposure = self.exposure.or(earlier.exposure);
         self.claim = self.claim.or(earlier.claim);
         if self.canaries.is_empty() {
             self.canaries = earlier.canaries;
@@ -353,6 +371,16 @@ pub fn digest_of(values: &[f32]) -> String {
         hash.update(value.to_le_bytes());
     }
     hex(&hash.finalize())
+}
+
+/// The audit of an attack by exposure.
+#[must_use]
+pub fn of_exposure(name: &str, config_sha256: &str, exposure: Exposed) -> Audit {
+    Audit {
+        exposure: Some(exposure),
+        ..Audit::new(name, config_sha256)
+    }
+    .finish()
 }
 
 /// The audit of a replay.

@@ -3,10 +3,12 @@
 use undertone_data::CorpusSpec;
 use undertone_models::ModelSpec;
 
-use super::{EvaluationConfig, RunConfig};
+use super::{AuditConfig, EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
 use undertone_coordinator::sampling::Sampling;
-use undertone_coordinator::task::{at_least_one, needs_initial_model, trained_here};
+use undertone_coordinator::task::{
+    Algorithm, ClipConfig, TaskConfig, at_least_one, needs_initial_model, trained_here,
+};
 
 impl RunConfig {
     /// Checks each value that its type alone does not.
@@ -27,7 +29,57 @@ impl RunConfig {
         fits_context(&self.task.model, &self.data)?;
         needs_initial_model(&self.task.model, self.initial_model.is_some())?;
         at_least_one("checkpoint.every", self.checkpoint.every as usize)?;
-        token_limits(&self.evaluation)
+        token_limits(&self.evaluation)?;
+        match &self.audit {
+            Some(audit) => audit.validate(&self.task),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Max number of released values of a lane over all rounds: 1 GiB of them.
+const MAX_LANE_VALUES: u64 = 1 << 28;
+
+impl AuditConfig {
+    /// Refuses numbers out of range, and by name the settings that canaries in a run do not go with.
+    fn validate(&self, task: &TaskConfig) -> Result<()> {
+        let Self { lane, noise_probe } = *self;
+        if lane != 0 && lane < 10 {
+            return Err(RunError::value("audit.lane", "0, or at least 10 canaries", lane));
+        }
+        if noise_probe < 2 {
+            return Err(RunError::value("audit.noise_probe", "at least 2", noise_probe));
+        }
+        let values = (lane.saturating_add(noise_probe)).saturating_mul(task.rounds);
+        if values > MAX_LANE_VALUES {
+            let expected = format!("at most {MAX_LANE_VALUES} values over all rounds");
+            return Err(RunError::value("audit.lane", expected, values));
+        }
+        if lane == 0 {
+            return Ok(());
+        }
+        let refuse = |key: &str, expected: &str, got: &str| Err(RunError::value(key, expected, got));
+        if !matches!(task.clip, ClipConfig::Flat { .. }) {
+            return refuse("clip.kind", "`flat` beside `audit.lane`", "another kind");
+        }
+        if task.user_update.algorithm == Algorithm::Els {
+            let expected = "an algorithm that samples users, beside `audit.lane`";
+            return refuse("user_update.algorithm", expected, "els");
+        }
+        if !task.schedule.is_empty() || task.estimate.is_some() {
+            return refuse(
+                "schedule",
+                "no [[schedule]] and no [estimate] beside `audit.lane`",
+                "a table",
+            );
+        }
+        let by_schema = (task.privacy.as_ref()).is_some_and(|privacy| privacy.mechanism.is_some());
+        if !by_schema && task.cohort.sampling != Sampling::Poisson {
+            // PRIVACY: a canary that shadows a user would publish when the user was drawn, which the guarantee keeps secret.
+            let expected = "`poisson`, or a participation schema, beside `audit.lane`";
+            return refuse("cohort.sampling", expected, task.cohort.sampling.name());
+        }
+        Ok(())
     }
 }
 

@@ -18,6 +18,9 @@ impl Run<'_> {
     pub(super) fn checkpoint(&mut self, head: &RunHead) -> Result<()> {
         let started = Instant::now();
         self.metrics.sync()?;
+        if let Some(lane) = &self.lane {
+            lane.sync()?;
+        }
         self.write_privacy(head)?;
         let state = State {
             metrics_bytes: self.metrics.length(),

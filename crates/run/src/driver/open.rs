@@ -21,6 +21,7 @@ use undertone_mechanisms::fault::planted;
 use undertone_models::SequenceModel;
 
 use super::entropy::{randomness, round_entropy};
+use super::lane::{self, RunLane};
 use super::orders::{Order, Start};
 use super::plan_inputs::{named_strategy, vocabulary_cost};
 use super::workspace::{self, RunDirectory, RunFiles};
@@ -84,6 +85,8 @@ impl<'a> Run<'a> {
                 PrivacyPlan::new(&config.task, strategy.as_ref(), model.layout(), population)?
             }
         };
+        let plan = plan.with_lane(config.lane_columns())?;
+        lane::check_mechanism(config, &plan)?;
         plan.check_sum(ranks.size())?;
         // What the words cost must be known under the run's relation.
         let words = vocabulary_cost(&plan, corpus.vocabulary_privacy())?;
@@ -149,6 +152,8 @@ impl<'a> Run<'a> {
             entries,
             chain,
         } = files;
+        let done = checkpoint.as_ref().map(|checkpoint| checkpoint.state.rounds);
+        let lane = RunLane::open(directory.path(), config, &plan, &participation_key, done)?;
         let cohorts = Cohorts::new(&config.task, &plan, &example_counts(&users), &participation_key)?;
         let digest = workspace::config_digest(config)?;
         let source: Box<dyn UpdateSource<Error = RunError> + 'a> =
@@ -182,6 +187,7 @@ impl<'a> Run<'a> {
             source,
             participation_key,
             store: Box::new(store),
+            lane,
             metrics,
             genesis,
             config,

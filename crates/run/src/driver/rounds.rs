@@ -94,8 +94,12 @@ impl Run<'_> {
         phases.sum = times.sum.as_secs_f64();
         let plan = opened.plan().clone();
         let entropy = round_entropy(self.config.seed)?;
+        let lane = match &self.lane {
+            Some(lane) => Some(lane.contributions(&opened, &cohort.pseudonyms)?),
+            None => None,
+        };
         let mut closing = Instant::now();
-        let next = head.close(opened, gathered, &entropy, &mut |step| {
+        let next = head.close_beside(opened, gathered, lane, &entropy, &mut |step| {
             let seconds = closing.elapsed().as_secs_f64();
             closing = Instant::now();
             match step {
@@ -108,11 +112,15 @@ impl Run<'_> {
             head,
             line,
             entry,
+            lane,
             quarantined,
             release_norm,
             ..
         } = next.map_err(CloseError::why)?;
         self.store.append(&line)?;
+        if let (Some(file), Some(released)) = (&mut self.lane, lane) {
+            file.append(&released)?;
+        }
         let seconds = started.elapsed().as_secs_f64();
         self.train_seconds += seconds;
         let record = RoundRecord {

@@ -16,8 +16,9 @@ use crate::checkpoint::Checkpoint;
 use crate::config::{EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
 use crate::files::names::{
-    CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE,
-    PRIVACY_PAGE, SWEEP_FILE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    COINS_FILE, CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE,
+    METRICS_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, SWEEP_FILE, TOKENIZER_FILE, VOCAB_FILE,
+    VOCAB_PRIVACY_FILE,
 };
 use crate::files::{self, JsonLines};
 use crate::initial_model::{Description, Training};
@@ -440,6 +441,9 @@ fn is_unstarted(path: &Path) -> bool {
                     MECHANISM_FILE,
                     INITIAL_MODEL_FILE,
                     SWEEP_FILE,
+                    LANE_FILE,
+                    LANE_VALUES_FILE,
+                    COINS_FILE,
                 ]
                 .iter()
                 .any(|known| name == *known)

@@ -26,6 +26,12 @@ pub const INITIAL_MODEL_FILE: &str = "initial_model.json";
 pub const PRIVACY_PAGE: &str = "privacy.md";
 /// The record of the audits of a finished run. No manifest covers it: it is written after the run has ended.
 pub const AUDIT_FILE: &str = "audit.json";
+/// The sizes of the lane of an audit, where the run has one, and the users whose rounds its canaries have.
+pub const LANE_FILE: &str = "lane.json";
+/// The released values of the lane: one row per round, as little-endian `f32`.
+pub const LANE_VALUES_FILE: &str = "lane.f32";
+/// The coins of the canaries. No manifest covers it, and nobody publishes it before the guesses are made.
+pub const COINS_FILE: &str = "coins.json";
 /// The digests of the other files of a finished run.
 pub const MANIFEST_FILE: &str = "manifest.json";
 /// The statement of the private sweep that chose the run, if one did.

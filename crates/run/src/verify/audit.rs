@@ -2,16 +2,21 @@
 //!
 //! No file can prove that a replay or a rehearsal was made as it says: its counts are taken as they stand.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::same::{Precision, differences, exactly};
 use super::subject::Subject;
 use super::{Check, Run};
+use crate::audit::lane::{LEVEL, Recorded};
+use crate::audit::noise::Source;
 use crate::audit::record::{ANY, Audit, SCHEMA};
-use crate::driver::{LEDGER_FILE, config_digest};
+use crate::config::{RunConfig, RunFile};
+use crate::driver::{LEDGER_FILE, config_digest, strategy_of};
 use crate::error::{Result, RunError};
 use crate::files;
-use crate::files::names::AUDIT_FILE;
+use crate::files::names::{AUDIT_FILE, CONFIG_FILE, MANIFEST_FILE, PUBLIC_LEDGER_FILE};
 use crate::ledger::{genesis_of, read_chain};
 use crate::replay::ReplayCheck;
 use undertone_accounting::audit::noise::holm;
@@ -66,7 +71,16 @@ fn made_again(run: &Run<'_>, written: &Audit, check: &mut Check) -> Result<Audit
             check.wrong(place, format!("at most {}", run.entries.len()), replay.rounds);
         }
     }
-    if let Some(noise) = &mut made.noise {
+    let recorded = match config.audit {
+        Some(_) => Some(recorded(run, config)?),
+        None => None,
+    };
+    if let Some(noise) = &mut made.noise
+        && noise.source == Source::ThisRun
+    {
+        let recorded = recorded.as_ref().ok_or_else(no_lane)?;
+        *noise = recorded.noise()?;
+    } else if let Some(noise) = &mut made.noise {
         let p: Vec<f64> = noise.tests.iter().map(|test| test.p).collect();
         if p.iter().any(|p| !(0.0..=1.0).contains(p)) {
             check.problem(format!("{AUDIT_FILE}, noise.tests: expected p-values in [0, 1]"));
@@ -76,6 +90,9 @@ fn made_again(run: &Run<'_>, written: &Audit, check: &mut Check) -> Result<Audit
             test.p_holm = p_holm;
         }
         noise.smallest_p_holm = corrected.iter().copied().fold(1.0, f64::min);
+    }
+    if let Some(exposure) = &mut made.exposure {
+        *exposure = exposure.made_again()?;
     }
     if let Some(plan) = &mut made.plan {
         plan.config_sha256.clone_from(&made.run.config_sha256);
@@ -105,8 +122,62 @@ fn made_again(run: &Run<'_>, written: &Audit, check: &mut Check) -> Result<Audit
             }
             made.canaries.push(bound.of_counts(&claim)?);
         }
+        if made.canaries.iter().any(|bound| bound.level == LEVEL) {
+            let recorded = recorded.as_ref().ok_or_else(no_lane)?;
+            // Without the coins, the counts are taken as they stand.
+            if let Some(bounds) = recorded.bounds(&claim)? {
+                made.canaries = bounds;
+            }
+        }
     }
     Ok(made.finish())
+}
+
+fn no_lane() -> RunError {
+    RunError::missing("audit", "a table: the audit speaks of a lane of the run")
+}
+
+/// Reads the lane of a finished run, or of a published copy of one.
+///
+/// # Errors
+/// [`RunError`] naming the file, for a run without `[audit]`, one that has not ended, and files that are damaged.
+pub fn read_lane(folder: &Path) -> Result<Recorded<'_>> {
+    let path = folder.join(CONFIG_FILE);
+    let config = RunFile::parse(&files::read_text(&path)?, &path, &[])?;
+    if !files::exists(&folder.join(MANIFEST_FILE)) {
+        let expected = "a file: without it the run has not ended, and its lane is not fixed";
+        return Err(RunError::missing(MANIFEST_FILE, expected));
+    }
+    let genesis = genesis_of(folder)?;
+    let found = match crate::publish::is_published(folder) {
+        true => crate::publish::read_ledger(&folder.join(PUBLIC_LEDGER_FILE), &genesis)?,
+        false => crate::ledger::read(&folder.join(LEDGER_FILE), &genesis)?,
+    };
+    let strategy = strategy_of(folder)?;
+    Recorded::of(folder, &config, config_digest(&config)?, strategy, found.entries)
+}
+
+fn recorded<'a>(run: &Run<'a>, config: &RunConfig) -> Result<Recorded<'a>> {
+    let (digest, strategy) = (config_digest(config)?, strategy_of(run.folder)?);
+    Recorded::of(run.folder, config, digest, strategy, run.entries.clone())
+}
+
+/// Checks the lane of a run: that the run may have one, and that its values are those of its rounds and columns.
+pub(super) fn lane(run: &Run<'_>) -> Option<Check> {
+    let Subject::Run(config) = &run.subject else {
+        return None;
+    };
+    let audit = config.audit?;
+    let mut check = Check::new("lane");
+    check.keep(run.plan.clone().with_lane(config.lane_columns()));
+    check.keep(recorded(run, config));
+    check.found = format!(
+        "{} canaries and {} probes in {} rounds",
+        audit.lane,
+        audit.noise_probe,
+        run.entries.len()
+    );
+    Some(check)
 }
 
 /// The planned guarantee, with the written epsilon if that differs by the coordinates of a rehearsal alone.

@@ -5,6 +5,7 @@ mod bounded;
 mod engines;
 mod forger;
 mod interrupted;
+mod lane;
 mod lifted_sums;
 mod personalize;
 mod plan;

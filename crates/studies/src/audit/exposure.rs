@@ -10,13 +10,11 @@
 use std::path::Path;
 
 use serde::Serialize;
-use undertone_accounting::Epsilon;
-use undertone_accounting::audit::Significance;
-use undertone_accounting::audit::exposure::{exposure, limit};
+use undertone_accounting::audit::exposure::exposure;
 use undertone_coordinator::random::Purpose;
-use undertone_coordinator::record::GuaranteeRecord;
 use undertone_data::{Corpus, Split, Vocab};
 use undertone_mechanisms::draws;
+use undertone_run::audit::exposure::{Exposed, REPEATS};
 use undertone_run::config::RunFile;
 use undertone_run::error::{Result, RunError};
 use undertone_run::likelihood::{self, Likelihood};
@@ -35,25 +33,6 @@ const LIST: usize = 32;
 /// Number of texts of an invented user.
 const TEXTS: usize = 16;
 
-/// Numbers of texts that hold the secret, spread over all texts; the invented users take turns. They divide [`TEXTS`].
-const REPEATS: [usize; 3] = [1, 4, 16];
-
-/// Exposure of the secrets of one model.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Exposures {
-    /// Median exposure in bits.
-    pub median: f64,
-    /// Largest exposure in bits.
-    pub highest: f64,
-    /// Median exposure by the number of texts that hold the secret.
-    pub median_by_texts: Vec<(usize, f64)>,
-    /// Number of secrets above the limit of the claim, where there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub above_limit: Option<usize>,
-    /// The exposures in bits, in the order of the secrets.
-    pub exposures: Vec<f64>,
-}
-
 /// An attack by exposure as a file holds it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Exposure {
@@ -63,21 +42,9 @@ pub struct Exposure {
     pub kind: &'static str,
     /// The name of the run.
     pub run: String,
-    /// The claim of the copy, which has more users than the run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub claim: Option<GuaranteeRecord>,
-    /// Number of secrets, each of an invented user of its own.
-    pub secrets: usize,
-    /// Number of candidates for each secret.
-    pub candidates: u64,
-    /// The exposure that a secret exceeds with a probability of at most 5 % under the claim.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit_95: Option<f64>,
-    /// The exposures under the model of the copy.
-    pub attack: Exposures,
-    /// Rounds of the positive control, and the exposures under its model.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub control: Option<(u64, Exposures)>,
+    /// The figures.
+    #[serde(flatten)]
+    pub found: Exposed,
     /// Sentences for readers.
     pub statements: Vec<String>,
 }
@@ -115,57 +82,27 @@ pub fn attack(run_dir: &Path, file: &RunFile, question: &Question<'_>) -> Result
     let (corpus, _) = likelihood::of_run(run_dir, &file.base)?;
     let secrets = invented(corpus.vocab(), file.config.seed, question.secrets)?;
     let with_secrets = holding(&corpus, &secrets, question.scratch)?;
-    let measured =
-        |file: RunFile, out: &str, limit_95: &dyn Fn(Option<&GuaranteeRecord>) -> Result<Option<f64>>| {
-            let file = file.with_corpus(with_secrets.clone())?;
-            let summary = trained(&file, &question.scratch.join(out), question.threads)?;
-            let model = Likelihood::trained(&summary.run_dir, &file.config.task.model, corpus.vocab())?;
-            let limit = limit_95(summary.privacy.observed.as_ref())?;
-            let found = exposures(&model, &secrets, limit, question.threads)?;
-            Ok::<_, RunError>((found, summary.privacy.observed, limit))
-        };
+    let measured = |file: RunFile, out: &str| {
+        let file = file.with_corpus(with_secrets.clone())?;
+        let summary = trained(&file, &question.scratch.join(out), question.threads)?;
+        let model = Likelihood::trained(&summary.run_dir, &file.config.task.model, corpus.vocab())?;
+        let found = exposures(&model, &secrets, question.threads)?;
+        Ok::<_, RunError>((found, summary.privacy.observed))
+    };
     let copy = RunFile::new(file.config.clone(), file.base.clone());
-    let (attack, claim, limit_95) = measured(copy, "copy", &limit_of)?;
+    let (attack, claim) = measured(copy, "copy")?;
     let control = match question.control {
-        Some(rounds) => {
-            let (found, ..) = measured(without_privacy(file, rounds), "control", &|_| Ok(None))?;
-            Some((rounds, found))
-        }
+        Some(rounds) => Some((rounds, measured(without_privacy(file, rounds), "control")?.0)),
         None => None,
     };
-    let mut statements = vec![
-        "The secrets are those of invented users in a copy of this run. This run itself was not tested."
-            .to_owned(),
-        "It does not show that no better attack exists. The promise is the claim, which rests on proof."
-            .to_owned(),
-    ];
-    if control.is_none() {
-        statements.push(
-            "No positive control was made. Without one, a small exposure means only that the attack is weak."
-                .to_owned(),
-        );
-    }
+    let found = Exposed::of(claim, attack, control)?;
     Ok(Exposure {
         schema: SCHEMA,
         kind: "exposure",
         run: file.config.task.name.clone(),
-        claim,
-        secrets: secrets.len(),
-        candidates: (LIST as u64).pow(PLACES as u32),
-        limit_95,
-        attack,
-        control,
-        statements,
+        statements: found.sentences(),
+        found,
     })
-}
-
-/// The exposure that a secret exceeds with a probability of at most 5 % under a claim.
-fn limit_of(claim: Option<&GuaranteeRecord>) -> Result<Option<f64>> {
-    let Some(claim) = claim else {
-        return Ok(None);
-    };
-    let limit = limit(Epsilon::new(claim.epsilon)?, claim.delta, Significance::REPORTED)?;
-    Ok(Some(limit))
 }
 
 /// Secrets of invented users. They follow from the seed of the run, or from fresh entropy where it has none.
@@ -233,12 +170,7 @@ fn holding(corpus: &Corpus, secrets: &[Secret], cache: &Path) -> Result<Corpus> 
 }
 
 /// The exposure of each secret under a model. A candidate that is as likely as the secret counts as ranked before it.
-fn exposures(
-    model: &Likelihood,
-    secrets: &[Secret],
-    limit: Option<f64>,
-    threads: usize,
-) -> Result<Exposures> {
+fn exposures(model: &Likelihood, secrets: &[Secret], threads: usize) -> Result<Vec<f64>> {
     let mut found = Vec::with_capacity(secrets.len());
     for secret in secrets {
         let scores = model.of_candidates(&secret.prefix, &secret.lists, threads)?;
@@ -246,25 +178,5 @@ fn exposures(
         let rank = scores.iter().filter(|score| **score >= own).count();
         found.push(exposure(rank as u64, scores.len() as u64)?);
     }
-    let by_texts = REPEATS.iter().filter_map(|&repeats| {
-        let of_texts = secrets.iter().zip(&found);
-        let of_texts: Vec<f64> = of_texts
-            .filter(|(secret, _)| secret.repeats == repeats)
-            .map(|(_, exposure)| *exposure)
-            .collect();
-        (!of_texts.is_empty()).then(|| (repeats, median(&of_texts)))
-    });
-    Ok(Exposures {
-        median: median(&found),
-        highest: found.iter().copied().fold(0.0, f64::max),
-        median_by_texts: by_texts.collect(),
-        above_limit: limit.map(|limit| found.iter().filter(|exposure| **exposure > limit).count()),
-        exposures: found,
-    })
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+    Ok(found)
 }

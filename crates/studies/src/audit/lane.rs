@@ -17,6 +17,7 @@ use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSu
 use undertone_coordinator::task::{Algorithm, ClipConfig, TaskConfig};
 use undertone_mechanisms::Strategy;
 use undertone_mechanisms::audit::Definition;
+use undertone_run::audit::canaries::{Lane, matched_filters};
 use undertone_run::error::{Result, RunError};
 
 /// The run whose mechanism is tested.
@@ -39,33 +40,6 @@ pub struct Size {
     pub probes: usize,
     /// Added noise over stated noise: 1 in an audit. A smaller number plants an error, as a positive control.
     pub noise_factor: f64,
-}
-
-/// The whitened values of canaries and probes, in units of one contribution.
-#[derive(Debug)]
-pub struct Lane {
-    /// The guarantee of the run over all its rounds.
-    pub claim: GuaranteeRecord,
-    /// Number of rounds.
-    pub rounds: usize,
-    /// Stated standard deviation of a whitened value without a contribution.
-    pub noise_multiplier: f64,
-    /// Poisson sampling: the probability of a canary. `None` where its rounds may be known.
-    pub sampling_probability: Option<f64>,
-    /// The coins: `true` for a canary that was in.
-    pub coins: Vec<bool>,
-    /// Signals `|C 1_P|` of the canaries, from the rounds that each was drawn in; empty with Poisson sampling.
-    pub signals: Vec<f64>,
-    /// Sums `<C Y, C 1_P>` over the rounds of each canary; empty with Poisson sampling.
-    pub matched: Vec<f64>,
-    /// Values of the canaries, one row per round.
-    pub canaries: Vec<f64>,
-    /// Values of the probes over the stated standard deviation, one row per round.
-    pub probes: Vec<f64>,
-    /// Sizes of the cohorts.
-    pub cohort_sizes: Vec<f64>,
-    /// SHA-256 of the released values, as little-endian `f32`.
-    pub sha256: String,
 }
 
 impl Setting<'_> {
@@ -312,20 +286,10 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
     };
     let probes = split(canaries..columns, stated);
     let canary_values = split(0..canaries, 1.0);
-    let (mut signals, mut matched) = (Vec::new(), Vec::new());
-    if let Some(definition) = &definition {
-        for (canary, rounds) in drawn.iter().enumerate() {
-            let mut signal = vec![0.0; definition.rounds()];
-            for &round in rounds {
-                for (sum, entry) in signal.iter_mut().zip(definition.column(round)?) {
-                    *sum += entry;
-                }
-            }
-            let of_canary = canary_values.iter().skip(canary).step_by(canaries);
-            matched.push(signal.iter().zip(of_canary).map(|(a, b)| a * b).sum());
-            signals.push(signal.iter().map(|value| value * value).sum::<f64>().sqrt());
-        }
-    }
+    let (signals, matched) = match &definition {
+        Some(definition) => matched_filters(definition, &drawn, &canary_values)?,
+        None => (Vec::new(), Vec::new()),
+    };
     Ok(Lane {
         claim,
         rounds,

@@ -3,10 +3,11 @@
 use undertone_coordinator::random::Randomness;
 use undertone_coordinator::task::TaskConfig;
 
-use super::lane::{self, Lane, Setting, Size};
+use super::lane::{self, Setting, Size};
 use super::mechanism::MechanismAudit;
 use super::noise::NoiseTests;
 use super::record::{Audit, Verdict};
+use undertone_run::audit::canaries::Lane;
 
 const TASK: &str = r#"
     name = "rehearsed"

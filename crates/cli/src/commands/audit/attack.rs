@@ -6,11 +6,14 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use serde::Serialize;
 use undertone_present::numbers::{epsilon_delta, number};
+use undertone_run::audit::exposure::Exposures;
+use undertone_run::audit::record::of_exposure;
 use undertone_run::config::RunFile;
+use undertone_run::config_digest;
 use undertone_run::files::write_json;
 use undertone_run::read;
 use undertone_studies::audit::attack::{Attack, Control, Membership, membership};
-use undertone_studies::audit::exposure::{self, Exposure, Exposures};
+use undertone_studies::audit::exposure::{self, Exposure};
 use undertone_studies::audit::inference::{self, user_inference};
 
 use crate::commands::train::threads;
@@ -69,6 +72,9 @@ pub(super) struct AttackArgs {
     /// Write the figures as JSON to this file, for example `audit-private.json`.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Record the exposures in `audit.json` of the run directory. They are figures of invented users alone.
+    #[arg(long)]
+    record: bool,
 }
 
 impl AttackArgs {
@@ -87,6 +93,8 @@ impl AttackArgs {
                 self.kind == Kind::UserInference,
             ),
             ("--secrets", self.secrets.is_some(), self.kind == Kind::Exposure),
+            // PRIVACY: the figures of the other attacks are exact statistics of users.
+            ("--record", self.record, self.kind == Kind::Exposure),
         ];
         for (option, given, belongs) in given {
             if given && !belongs {
@@ -148,7 +156,14 @@ pub(super) fn run(args: &AttackArgs, output: &Output) -> anyhow::Result<()> {
     bar.finish_and_clear();
     match found? {
         Found::Users(attack) => show(args, &attack, &text(&attack), output),
-        Found::Secrets(attack) => show(args, &attack, &text_of_secrets(&attack), output),
+        Found::Secrets(attack) => {
+            if args.record {
+                let digest = config_digest(&file.config)?;
+                let audit = of_exposure(&attack.run, &digest, attack.found.clone());
+                undertone_run::audit::record(&args.run, audit)?;
+            }
+            show(args, &attack, &text_of_secrets(&attack), output)
+        }
     }
 }
 
@@ -173,26 +188,27 @@ fn show(args: &AttackArgs, attack: &impl Serialize, text: &str, output: &Output)
 
 fn text_of_secrets(attack: &Exposure) -> String {
     let mut rows = vec![("run", attack.run.clone())];
-    if let Some(claim) = &attack.claim {
+    if let Some(claim) = &attack.found.claim {
         rows.push(("claim", epsilon_delta(claim.epsilon, claim.delta)));
     }
+    let found = &attack.found;
     rows.push((
         "secrets",
-        format!("{}, each one of {} candidates", attack.secrets, attack.candidates),
+        format!("{}, each one of {} candidates", found.secrets, found.candidates),
     ));
-    rows.push(("attack", of_secrets(&attack.attack)));
-    if let Some(limit) = attack.limit_95 {
-        let above = attack.attack.above_limit.unwrap_or(0);
+    rows.push(("attack", of_secrets(&found.attack)));
+    if let Some(limit) = found.limit_95 {
+        let above = found.attack.above_limit.unwrap_or(0);
         rows.push((
             "limit",
             format!(
                 "{} bits with 95 % probability per secret; {above} of {} are above",
                 number(limit),
-                attack.secrets
+                found.secrets
             ),
         ));
     }
-    if let Some((rounds, control)) = &attack.control {
+    if let Some((rounds, control)) = &found.control {
         rows.push((
             "control",
             format!(

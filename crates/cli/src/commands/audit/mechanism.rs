@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use undertone_mechanisms::{Mechanism, Strategy};
+use undertone_run::audit::lane::is_there;
 use undertone_run::config::{Override, RunFile};
 use undertone_run::files::read_json;
+use undertone_run::verify::read_lane;
 use undertone_run::{config_digest, named_strategy, randomness, read};
 use undertone_studies::audit::lane::{Setting, Size};
 use undertone_studies::audit::mechanism::MechanismAudit;
@@ -46,6 +48,8 @@ struct RunArgs {
 enum Level {
     /// Rehearse the mechanism without users and model.
     Mechanism,
+    /// Read the canaries of the run itself, which a run file with `[audit] lane` has.
+    Lane,
 }
 
 /// Arguments of `undertone audit canaries`.
@@ -61,6 +65,9 @@ pub(super) struct CanariesArgs {
 /// Arguments of `undertone audit noise`.
 #[derive(Debug, clap::Args)]
 pub(super) struct NoiseArgs {
+    /// Test a rehearsal, although the run has probes of its own.
+    #[arg(long)]
+    rehearse: bool,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -68,11 +75,30 @@ pub(super) struct NoiseArgs {
 pub(super) fn canaries(args: &CanariesArgs, output: &Output) -> anyhow::Result<()> {
     match args.level {
         Level::Mechanism => audit(&args.run, true, output),
+        Level::Lane => of_run(&args.run, true, output),
     }
 }
 
 pub(super) fn noise(args: &NoiseArgs, output: &Output) -> anyhow::Result<()> {
-    audit(&args.run, false, output)
+    match is_there(&args.run.run) && !args.rehearse {
+        true => of_run(&args.run, false, output),
+        false => audit(&args.run, false, output),
+    }
+}
+
+/// Reads the lane of a finished run, or of a published copy of one.
+fn of_run(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> {
+    if args.control || args.seed.is_some() || !args.set.is_empty() || args.users.is_some() {
+        bail!("--control, --seed, --set and --users: expected a rehearsal; the lane of a run is as it is");
+    }
+    if !args.run.is_dir() {
+        bail!(
+            "{}: expected the directory of a run that was made with [audit]",
+            args.run.display()
+        );
+    }
+    let done = read_lane(&args.run)?.audit(canaries)?;
+    args.file.finish(&args.run, done, output)
 }
 
 /// Most values that a rehearsal keeps in memory: 4 GiB of them.

@@ -1,6 +1,7 @@
 //! An audit as tables and sentences.
 
 use undertone_present::numbers::{epsilon_delta, number};
+use undertone_studies::audit::noise::Source;
 use undertone_studies::audit::record::{Audit, Bound};
 
 use crate::output::facts;
@@ -9,6 +10,7 @@ pub(super) fn of(audit: &Audit) -> String {
     let tested = match (&audit.replay, &audit.noise) {
         (Some(replay), Some(_)) => format!("{} and its mechanism: {}", replay.tested, audit.run.name),
         (Some(replay), None) => format!("{}: {}", replay.tested, audit.run.name),
+        (None, Some(noise)) if noise.source == Source::ThisRun => format!("lane of {}", audit.run.name),
         (None, _) => format!("mechanism of {}", audit.run.name),
     };
     let mut rows = vec![("tested", tested)];

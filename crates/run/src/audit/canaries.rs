@@ -1,0 +1,224 @@
+//! Bounds on epsilon from canaries: their values, the scores that an attacker gives them, and the guesses that follow.
+//!
+//! The guesses are a function of the released values and of the plan. Nothing here chooses after it has seen a coin.
+
+use undertone_accounting::audit::gaussian::Shift;
+use undertone_accounting::audit::one_run_fdp::epsilon_of_mu;
+use undertone_accounting::audit::planning::Plan;
+use undertone_accounting::audit::{Guesses, Significance, sampled};
+use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, SamplingProbability};
+use undertone_coordinator::record::GuaranteeRecord;
+use undertone_mechanisms::audit::Definition;
+
+use super::record::{ANY, Bound, CanaryPlan, FDP};
+use crate::error::Result;
+
+/// The most values that the likelihood of sampled canaries is computed from; more cost time and show little.
+const MOST_VALUES: usize = 1 << 20;
+
+/// Significance of the confirmation that follows a headline bound above the claim.
+pub const CONFIRMATION: f64 = 0.001;
+
+/// The whitened values of canaries and probes, in units of one contribution.
+#[derive(Debug, Clone)]
+pub struct Lane {
+    /// The guarantee of the run over all its rounds.
+    pub claim: GuaranteeRecord,
+    /// Number of rounds.
+    pub rounds: usize,
+    /// Stated standard deviation of a whitened value without a contribution.
+    pub noise_multiplier: f64,
+    /// Poisson sampling: the probability of a canary. `None` where its rounds may be known.
+    pub sampling_probability: Option<f64>,
+    /// The coins: `true` for a canary that was in.
+    pub coins: Vec<bool>,
+    /// Signals `|C 1_P|` of the canaries, from the rounds that each was drawn in; empty with Poisson sampling.
+    pub signals: Vec<f64>,
+    /// Sums `<C Y, C 1_P>` over the rounds of each canary; empty with Poisson sampling.
+    pub matched: Vec<f64>,
+    /// Values of the canaries, one row per round.
+    pub canaries: Vec<f64>,
+    /// Values of the probes over the stated standard deviation, one row per round.
+    pub probes: Vec<f64>,
+    /// Sizes of the cohorts.
+    pub cohort_sizes: Vec<f64>,
+    /// SHA-256 of the released values, as little-endian `f32`.
+    pub sha256: String,
+}
+
+/// The signal `|C 1_P|` of each canary, and the sum `<C Y, C 1_P>` over its whitened values, for canaries in these rounds.
+///
+/// # Errors
+/// A round outside the matrix.
+pub fn matched_filters(
+    definition: &Definition,
+    rounds: &[Vec<usize>],
+    whitened: &[f64],
+) -> Result<(Vec<f64>, Vec<f64>)> {
+    let (mut signals, mut matched) = (Vec::new(), Vec::new());
+    for (canary, rounds_of_canary) in rounds.iter().enumerate() {
+        let mut signal = vec![0.0; definition.rounds()];
+        for &round in rounds_of_canary {
+            for (sum, entry) in signal.iter_mut().zip(definition.column(round)?) {
+                *sum += entry;
+            }
+        }
+        let values = whitened.iter().skip(canary).step_by(rounds.len());
+        matched.push(signal.iter().zip(values).map(|(a, b)| a * b).sum());
+        signals.push(signal.iter().map(|value| value * value).sum::<f64>().sqrt());
+    }
+    Ok((signals, matched))
+}
+
+/// The plan of an audit with canaries under a claim. It follows from the configuration, so it is fixed before the first round.
+///
+/// # Errors
+/// From the estimators: a claim without a finite epsilon, too few canaries.
+pub fn plan(
+    config_sha256: &str,
+    canaries: u64,
+    probes: usize,
+    claim: &GuaranteeRecord,
+) -> Result<CanaryPlan> {
+    let (epsilon, delta) = (Epsilon::new(claim.epsilon)?, Delta::new(claim.delta)?);
+    let plan = Plan::new(canaries, epsilon, delta, Significance::REPORTED)?;
+    Ok(CanaryPlan {
+        config_sha256: config_sha256.to_owned(),
+        canaries,
+        probes,
+        significance: Significance::REPORTED.get(),
+        headline: ANY.to_owned(),
+        guesses: plan.any.guesses,
+        guesses_fdp: plan.fdp.guesses,
+    })
+}
+
+/// The bounds of all estimators; the first is the headline.
+///
+/// # Errors
+/// From the estimators.
+pub fn bounds(
+    level: &str,
+    lane: &Lane,
+    fixed: &CanaryPlan,
+    significance: Significance,
+) -> Result<Vec<Bound>> {
+    let (scores, unknown) = scores(lane)?;
+    let delta = Delta::new(lane.claim.delta)?;
+    let bound = |estimator: &str, assumption: &str| Bound {
+        level: level.to_owned(),
+        adversary: "all_iterates".to_owned(),
+        unknown_to_attacker: unknown.iter().map(|&secret| secret.to_owned()).collect(),
+        canaries: lane.coins.len() as u64,
+        members: lane.coins.iter().filter(|coin| **coin).count() as u64,
+        guesses: None,
+        correct: None,
+        confidence: 1.0 - significance.get(),
+        headline: estimator == ANY,
+        estimator: estimator.to_owned(),
+        assumption: assumption.to_owned(),
+        epsilon_lower: 0.0,
+        most_that_could_show: None,
+        p_at_claim: None,
+    };
+    let guessed = |estimator: &str, assumption: &str, guesses: u64| -> Result<Bound> {
+        let outcome = guess(&scores, &lane.coins, guesses)?;
+        let bound = Bound {
+            guesses: Some(outcome.guesses()),
+            correct: Some(outcome.correct()),
+            ..bound(estimator, assumption)
+        };
+        bound.of_counts(&lane.claim)
+    };
+    let any = guessed(ANY, "none", fixed.guesses)?;
+    let fdp = guessed(FDP, "Gaussian trade-off", fixed.guesses_fdp)?;
+    let (estimator, epsilon) = match lane.sampling_probability {
+        Some(q) => {
+            let step = sampled_step(lane, q, significance)?;
+            let epsilon = sampled::epsilon(step, SamplingProbability::new(q)?, lane.rounds as u64, delta)?;
+            ("gaussian.sampled", epsilon)
+        }
+        None => (
+            "gaussian.shift",
+            epsilon_of_mu(shift(lane, significance)?, delta)?,
+        ),
+    };
+    let model = Bound {
+        epsilon_lower: epsilon.get(),
+        ..bound(estimator, "Gaussian noise of any scale")
+    };
+    Ok(vec![any, fdp, model])
+}
+
+/// The log likelihood ratios of the canaries, in against out, and the secrets that they do not use.
+fn scores(lane: &Lane) -> Result<(Vec<f64>, Vec<&'static str>)> {
+    let canaries = lane.coins.len();
+    let z = NoiseMultiplier::new(lane.noise_multiplier)?;
+    match lane.sampling_probability {
+        Some(q) => {
+            let q = SamplingProbability::new(q)?;
+            let of = |canary: usize| {
+                let values = lane.canaries.iter().skip(canary).step_by(canaries).copied();
+                sampled::log_likelihood_ratio(q, z, values)
+            };
+            let scores = (0..canaries).map(of).collect();
+            Ok((scores, vec!["coins", "Poisson coins", "noise key"]))
+        }
+        None => {
+            let variance = z.get() * z.get();
+            let of = |(matched, signal): (&f64, &f64)| (matched - 0.5 * signal * signal) / variance;
+            let scores = lane.matched.iter().zip(&lane.signals).map(of).collect();
+            Ok((scores, vec!["coins", "noise key"]))
+        }
+    }
+}
+
+/// Guesses the canaries whose scores are farthest from zero, by sign; ties go by the number of the canary.
+fn guess(scores: &[f64], coins: &[bool], guesses: u64) -> Result<Guesses> {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|&a, &b| scores[b].abs().total_cmp(&scores[a].abs()));
+    let chosen = order.iter().take(guesses as usize);
+    let correct = chosen
+        .filter(|&&canary| (scores[canary] > 0.0) == coins[canary])
+        .count();
+    Ok(Guesses::new(scores.len() as u64, guesses, correct as u64)?)
+}
+
+/// The lower limit of the step of sampled canaries, over the noise of the values themselves.
+fn sampled_step(lane: &Lane, q: f64, significance: Significance) -> Result<f64> {
+    let rows = (MOST_VALUES / lane.rounds.max(1)).clamp(2, lane.coins.len().max(2));
+    let (mut members, mut others) = (Vec::new(), Vec::new());
+    for row in lane.canaries.chunks(lane.coins.len()) {
+        for (&value, &coin) in row.iter().zip(&lane.coins).take(rows) {
+            match coin {
+                true => members.push(value),
+                false => others.push(value),
+            }
+        }
+    }
+    Ok(sampled::step(SamplingProbability::new(q)?, &members, &others, significance)?.lower)
+}
+
+/// The lower limit of `mu` of the canary with the strongest signal, over the noise of the probes.
+fn shift(lane: &Lane, significance: Significance) -> Result<f64> {
+    // PRIVACY: the spread is that of pure noise, one for all canaries. A spread fitted to each side would move epsilon far.
+    let squares: f64 = lane.probes.iter().map(|value| value * value).sum();
+    let spread = lane.noise_multiplier * (squares / lane.probes.len().max(1) as f64).sqrt();
+    // The score of a canary that is in has the mean `a mu` and variance 1, with one step `a` for all canaries, stated as 1.
+    let (mut product, mut square, mut strongest) = (0.0, 0.0, 0.0f64);
+    for ((matched, signal), coin) in lane.matched.iter().zip(&lane.signals).zip(&lane.coins) {
+        if *coin && *signal > 0.0 {
+            product += matched / (spread * spread);
+            square += (signal / spread).powi(2);
+            strongest = strongest.max(signal / spread);
+        }
+    }
+    if square == 0.0 {
+        return Ok(0.0);
+    }
+    let step = Shift {
+        estimate: product / square,
+        standard_error: square.sqrt().recip(),
+    };
+    Ok(step.lower(significance) * strongest)
+}

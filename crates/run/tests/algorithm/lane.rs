@@ -1,0 +1,273 @@
+//! The lane of a run: it leaves the model as it is, tests the noise of the run itself, and can be read by a stranger.
+
+use std::path::Path;
+
+use undertone_run::config::RunFile;
+use undertone_run::publish::publish;
+use undertone_run::verify::{read_lane, verify};
+use undertone_run::{RunOptions, Silent, train as train_file};
+
+use crate::support::{check_refusals, config, options, parsed, train};
+
+const LANE: &str = "audit={lane=40,noise_probe=24}";
+const PROBES: &str = "audit={noise_probe=24}";
+
+/// The kinds of run that may have a lane, or probes alone.
+const KINDS: [(&[&str], &str); 9] = [
+    (&[], LANE),
+    (&["user_update={algorithm=\"uls\",group_size=3}"], LANE),
+    (
+        &[
+            "user_update={algorithm=\"els\",group_size=3,batch_size=1}",
+            "cohort={sampling=\"poisson\",examples_per_round=20}",
+        ],
+        PROBES,
+    ),
+    (&["clip={kind=\"per_layer\",norm=0.3}"], PROBES),
+    (&["schedule=[{from_round=4,noise_multiplier=3.0}]"], PROBES),
+    (&["cohort={sampling=\"fixed_size\",users_per_round=12}"], PROBES),
+    (
+        &[
+            "cohort={sampling=\"shuffled_epochs\",users_per_round=12}",
+            "privacy.mechanism={kind=\"blt\"}",
+        ],
+        LANE,
+    ),
+    (
+        &[
+            "cohort={sampling=\"fixed_size\",users_per_round=5}",
+            "participation={min_sep=3}",
+            "privacy.mechanism={kind=\"fhu\"}",
+        ],
+        LANE,
+    ),
+    (
+        &[
+            "cohort={sampling=\"fixed_size\",users_per_round=5}",
+            "participation={min_sep=3}",
+            "privacy.mechanism={kind=\"banded-toeplitz\"}",
+        ],
+        LANE,
+    ),
+];
+
+fn bytes(run_dir: &Path, name: &str) -> Vec<u8> {
+    std::fs::read(run_dir.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[track_caller]
+fn holds(folder: &Path) {
+    let verification = verify(folder).unwrap();
+    assert!(verification.holds(), "{:?}", verification.checks);
+}
+
+#[test]
+fn the_model_has_the_same_bytes_with_and_without_a_lane() {
+    for (changes, table) in KINDS {
+        let with: Vec<&str> = changes.iter().copied().chain([table]).collect();
+        let (_without, plain) = train(&config(changes), 1);
+        let (_one, audited) = train(&config(&with), 1);
+        let (_two, again) = train(&config(&with), 2);
+        let model = bytes(&plain.run_dir, "model.safetensors");
+        assert!(model == bytes(&audited.run_dir, "model.safetensors"), "{with:?}");
+        assert!(model == bytes(&again.run_dir, "model.safetensors"), "{with:?}");
+        for name in ["lane.f32", "lane.json"] {
+            let values = bytes(&audited.run_dir, name);
+            assert!(values == bytes(&again.run_dir, name), "{with:?}: {name}");
+            assert!(!plain.run_dir.join(name).exists());
+        }
+        assert_eq!(plain.privacy, audited.privacy, "{with:?}");
+        holds(&audited.run_dir);
+        let noise = read_lane(&audited.run_dir).unwrap().noise().unwrap();
+        assert_eq!(noise.values, 240, "{with:?}");
+        // The seed is fixed, so this either always holds or never does; a fresh one would fail once in a million.
+        assert!(noise.smallest_p_holm > 1e-6, "{with:?}: {:?}", noise.tests);
+    }
+}
+
+#[test]
+fn a_run_that_goes_on_after_its_checkpoint_has_the_lane_of_a_whole_one() {
+    for seed in [Some(1), None] {
+        for (changes, table) in [KINDS[0], KINDS[6]] {
+            let changes: Vec<&str> = changes
+                .iter()
+                .copied()
+                .chain([table, "checkpoint.every=2"])
+                .collect();
+            let mut settings = config(&changes);
+            settings.seed = seed;
+            let mut cut = settings.clone();
+            let (whole, _) = train(&settings, 1);
+            let folder = tempfile::tempdir().unwrap();
+            let ends = EndsAfter(std::sync::atomic::AtomicU64::new(0), 5);
+            cut.seed = seed;
+            let file = RunFile::new(cut, ".");
+            train_file(&file, &options(folder.path()), &ends).unwrap_err();
+            let resume = RunOptions {
+                resume: true,
+                ..options(folder.path())
+            };
+            let summary = train_file(&file, &resume, &Silent).unwrap();
+            holds(&summary.run_dir);
+            if seed.is_some() {
+                for name in ["lane.f32", "lane.json", "coins.json", "model.safetensors"] {
+                    let expected = bytes(&whole.path().join("test"), name);
+                    assert!(expected == bytes(&summary.run_dir, name), "{changes:?}: {name}");
+                }
+            }
+            let audit = read_lane(&summary.run_dir).unwrap().audit(true).unwrap();
+            assert!(!audit.judged().is_alarm(), "{audit:?}");
+        }
+    }
+}
+
+/// Ends a run after so many rounds.
+struct EndsAfter(std::sync::atomic::AtomicU64, u64);
+
+impl undertone_run::Observer for EndsAfter {
+    fn on_round(&self, _: &undertone_run::metrics::RoundRecord) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn stop(&self) -> bool {
+        self.0.load(std::sync::atomic::Ordering::Relaxed) >= self.1
+    }
+}
+
+#[test]
+fn canaries_are_found_where_the_noise_is_small() {
+    let quiet = "privacy.noise_multiplier=0.5";
+    for (changes, table) in [KINDS[0], KINDS[6], KINDS[7]] {
+        let changes: Vec<&str> = changes.iter().copied().chain([table, quiet]).collect();
+        let (_runs, summary) = train(&config(&changes), 2);
+        let recorded = read_lane(&summary.run_dir).unwrap();
+        let audit = recorded.audit(true).unwrap();
+        let headline = audit.canaries.iter().find(|bound| bound.headline).unwrap();
+        assert_eq!((headline.level.as_str(), headline.canaries), ("lane", 40));
+        let (guesses, correct) = (headline.guesses.unwrap(), headline.correct.unwrap());
+        // A canary of a user who was in no round can only be guessed.
+        assert!(10 * correct >= 7 * guesses, "{changes:?}: {correct} of {guesses}");
+        assert!(!audit.judged().is_alarm());
+        undertone_run::audit::record(&summary.run_dir, audit).unwrap();
+        holds(&summary.run_dir);
+    }
+}
+
+#[test]
+fn a_changed_lane_and_a_changed_bound_are_named() {
+    let (_runs, summary) = train(&config(&[LANE]), 1);
+    let folder = &summary.run_dir;
+    let audit = read_lane(folder).unwrap().audit(true).unwrap();
+    undertone_run::audit::record(folder, audit).unwrap();
+    holds(folder);
+    let problems = || {
+        let verification = verify(folder).unwrap();
+        let all = verification.checks.into_iter().flat_map(|check| check.problems);
+        all.collect::<Vec<_>>().join("\n")
+    };
+    let changed = |name: &str, from: &str, to: &str, expected: &str| {
+        let path = folder.join(name);
+        let before = std::fs::read(&path).unwrap();
+        let text = String::from_utf8(before.clone()).unwrap();
+        assert!(text.contains(from), "{name}: {text}");
+        std::fs::write(&path, text.replacen(from, to, 1)).unwrap();
+        let problems = problems();
+        assert!(problems.contains(expected), "{name}: {problems}");
+        std::fs::write(&path, before).unwrap();
+    };
+    changed(
+        "audit.json",
+        "\"statistic\": ",
+        "\"statistic\": 1",
+        "noise.tests[0].statistic",
+    );
+    changed("audit.json", "\"correct\": ", "\"correct\": 1", "correct");
+    changed(
+        "lane.json",
+        "\"canaries\": 40",
+        "\"canaries\": 41",
+        "lane.json: changed since",
+    );
+    let coins = String::from_utf8(bytes(folder, "coins.json")).unwrap();
+    let from = if coins.contains("01") {
+        ("01", "10")
+    } else {
+        ("10", "01")
+    };
+    changed("coins.json", from.0, from.1, "names by their digest");
+    let path = folder.join("lane.f32");
+    let before = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &before[4..]).unwrap();
+    assert!(
+        problems().contains("lane.f32 is damaged: expected 2560 bytes"),
+        "{}",
+        problems()
+    );
+    std::fs::write(&path, [&before[..], &[0; 4]].concat()).unwrap();
+    assert!(problems().contains("lane.f32"), "{}", problems());
+}
+
+#[test]
+fn a_stranger_tests_the_noise_of_a_published_lane() {
+    let mut settings = config(&[LANE]);
+    settings.seed = None;
+    let (runs, summary) = train(&settings, 1);
+    let folder = runs.path().join("published");
+    let published = publish(&summary.run_dir, &folder).unwrap();
+    assert!(published.files.iter().any(|name| name == "lane.f32"));
+    assert!(!folder.join("coins.json").exists());
+    let recorded = read_lane(&folder).unwrap();
+    let names = |tests: &[undertone_run::audit::noise::NoiseTest]| -> Vec<(String, f64)> {
+        tests.iter().map(|test| (test.name.clone(), test.p)).collect()
+    };
+    let own = read_lane(&summary.run_dir).unwrap().noise().unwrap();
+    let theirs = names(&recorded.noise().unwrap().tests);
+    // The sizes of cohorts are withheld, and with them N7.
+    let mut expected = names(&own.tests);
+    expected.retain(|(name, _)| name != "N7");
+    assert_eq!(theirs, expected);
+    let error = recorded.audit(true).unwrap_err().to_string();
+    assert!(error.contains("coins.json"), "{error}");
+}
+
+#[test]
+fn runs_that_may_not_have_a_lane_refuse_it_by_name() {
+    let error = |changes: &[&str]| {
+        let refused = parsed(changes).map(|config| {
+            let folder = tempfile::tempdir().unwrap();
+            train_file(&RunFile::new(config, "."), &options(folder.path()), &Silent)
+        });
+        match refused {
+            Ok(Err(error)) | Err(error) => error.to_string(),
+            Ok(Ok(_)) => panic!("{changes:?}: trained"),
+        }
+    };
+    check_refusals(
+        &[],
+        "
+        audit={lane=5}
+        audit.lane ... at least 10
+        audit={noise_probe=1}
+        audit.noise_probe ... at least 2
+        audit={lane=100000000}
+        audit.lane ... values over all rounds
+        audit={lanes=10}
+        lanes
+        audit={lane=10} clip={kind=\"per_layer\",norm=0.3}
+        clip.kind
+        audit={lane=10} user_update={algorithm=\"els\",group_size=3,batch_size=1} cohort={sampling=\"poisson\",examples_per_round=20}
+        user_update.algorithm
+        audit={lane=10} schedule=[{from_round=4,noise_multiplier=3.0}]
+        schedule
+        audit={lane=10} cohort={sampling=\"fixed_size\",users_per_round=12}
+        cohort.sampling
+        audit={noise_probe=10} estimator={kind=\"clipped_denominator\",min_weight=30.0}
+        audit ... weight
+        audit={noise_probe=10} cohort={sampling=\"fixed_size\",users_per_round=12} aggregation={sum=\"plain\",encoding={kind=\"identity\"},min_clients=2,max_clients=60}
+        audit ... aggregation
+        audit={noise_probe=10} cohort={sampling=\"shuffled_epochs\",users_per_round=12} privacy.mechanism={kind=\"tree\"}
+        privacy.mechanism.kind
+        ",
+        error,
+    );
+}
