@@ -57,7 +57,7 @@ fn bytes(run_dir: &Path, name: &str) -> Vec<u8> {
 
 #[track_caller]
 fn holds(folder: &Path) {
-    let verification = verify(folder).unwrap();
+    let verification = verify(folder).expect("a verification");
     assert!(verification.holds(), "{:?}", verification.checks);
 }
 
