@@ -67,6 +67,12 @@ fn files(data: &Path, name: &str) -> u64 {
     found
 }
 
+/// Size of the database in KiB: the writer may hold all of its pages, up to 64 MiB.
+fn database(data: &Path) -> u64 {
+    let file = std::fs::metadata(data.join("service.sqlite")).expect("the database");
+    file.len() / 1024
+}
+
 /// Resident memory of a process in KiB, and the number of its open files.
 fn resident(pid: u32) -> (u64, u64) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
@@ -115,7 +121,7 @@ fn a_long_service_keeps_its_memory_and_grows_no_table_but_those_of_its_releases(
     let text = folder.text("federated.toml");
     folder.succeed("task budget --data service --population demo --max-epsilon 1000000 --delta 1e-6");
     let server = Server::start(&folder, "--insecure");
-    let (begun, mut memory, mut open) = (Instant::now(), Vec::new(), Vec::new());
+    let (begun, mut memory, mut open, mut pages) = (Instant::now(), Vec::new(), Vec::new(), Vec::new());
     let (mut before, mut plays) = (None, 0);
     while plays < WARM_UP + 3 || begun.elapsed() < Duration::from_secs(seconds) {
         play(&folder, plays, &text, &server.url);
@@ -123,6 +129,7 @@ fn a_long_service_keeps_its_memory_and_grows_no_table_but_those_of_its_releases(
         let (kib, descriptors) = resident(server.pid());
         memory.push(kib);
         open.push(descriptors);
+        pages.push(database(&data));
         if plays == WARM_UP {
             before = Some((counts(&data), plays));
         }
@@ -134,7 +141,7 @@ fn a_long_service_keeps_its_memory_and_grows_no_table_but_those_of_its_releases(
     let third = (warm.len() / 3).max(1);
     let (first, last) = (median(&warm[..third]), median(&warm[warm.len() - third..]));
     println!(
-        "{plays} tasks of 12 rounds in {} s; resident {first} KiB at first, {last} KiB at last, all: {memory:?}; open files {open:?}",
+        "{plays} tasks of 12 rounds in {} s; resident {first} KiB at first, {last} KiB at last, all: {memory:?}; database {pages:?} KiB; open files {open:?}",
         begun.elapsed().as_secs()
     );
     println!("rows after {then} tasks: {before:?}");
