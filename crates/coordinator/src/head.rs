@@ -231,7 +231,7 @@ impl RunHead {
     /// are averaged and noised together. No user contributes to a lane, and no canary to the model.
     ///
     /// # Errors
-    /// As [`close`](Self::close); [`CloseError::Refused`] for a lane with another bound than [`Opened::lane`].
+    /// The errors of [`close`](Self::close). The round is also refused where the bound of the lane is not that of [`Opened::lane`].
     pub fn close_beside(
         mut self,
         mut opened: Opened,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use undertone_aggregation::{Bound, Clipping, NonFinite, ParamLayout};
+use undertone_aggregation::{Bound, Clipping, Estimator, NonFinite, ParamLayout};
 
 use super::{Basis, PrivacyPlan, RoundPlan};
 use crate::error::{CoordinatorError, Result};
@@ -12,8 +12,8 @@ impl PrivacyPlan {
     /// coordinates of the model are. Without columns the plan stays as it is.
     ///
     /// # Guarantee
-    /// That of the plan. The values of a lane follow from invented contributions and from noise that no user's coordinate has, so
-    /// releasing them tells nothing about users.
+    /// The plan keeps its guarantee. The values of a lane follow from invented contributions alone, and their noise is independent of the
+    /// noise of the model. So a released lane tells nothing about users.
     ///
     /// # Errors
     /// [`CoordinatorError::ConfigValue`] for a run that may not have a lane: one that is not private, encodes its updates, divides by a
@@ -33,10 +33,7 @@ impl PrivacyPlan {
         if self.encoding.is_some() {
             return refuse("audit", "no lane and no probes beside [aggregation]", "some");
         }
-        if !matches!(
-            self.estimator,
-            undertone_aggregation::Estimator::FixedDenominator { .. }
-        ) {
+        if !matches!(self.estimator, Estimator::FixedDenominator { .. }) {
             // PRIVACY: the lane would be divided by the users' weight, and tell of it.
             return refuse(
                 "audit",

@@ -13,8 +13,8 @@ use undertone_mechanisms::audit::Definition;
 use super::record::{ANY, Bound, CanaryPlan, FDP};
 use crate::error::Result;
 
-/// The most values that the likelihood of sampled canaries is computed from; more cost time and show little.
-const MOST_VALUES: usize = 1 << 20;
+/// Max number of values that the likelihood of sampled canaries is computed from. More cost time and show little.
+const MAX_VALUES: usize = 1 << 20;
 
 /// Significance of the confirmation that follows a headline bound above the claim.
 pub const CONFIRMATION: f64 = 0.001;
@@ -42,8 +42,6 @@ pub struct Lane {
     pub probes: Vec<f64>,
     /// Sizes of the cohorts.
     pub cohort_sizes: Vec<f64>,
-    /// SHA-256 of the released values, as little-endian `f32`.
-    pub sha256: String,
 }
 
 /// The signal `|C 1_P|` of each canary, and the sum `<C Y, C 1_P>` over its whitened values, for canaries in these rounds.
@@ -186,7 +184,7 @@ fn guess(scores: &[f64], coins: &[bool], guesses: u64) -> Result<Guesses> {
 
 /// The lower limit of the step of sampled canaries, over the noise of the values themselves.
 fn sampled_step(lane: &Lane, q: f64, significance: Significance) -> Result<f64> {
-    let rows = (MOST_VALUES / lane.rounds.max(1)).clamp(2, lane.coins.len().max(2));
+    let rows = (MAX_VALUES / lane.rounds.max(1)).clamp(2, lane.coins.len().max(2));
     let (mut members, mut others) = (Vec::new(), Vec::new());
     for row in lane.canaries.chunks(lane.coins.len()) {
         for (&value, &coin) in row.iter().zip(&lane.coins).take(rows) {

@@ -114,7 +114,7 @@ impl Exposed {
     /// The attack as its exposures make it.
     ///
     /// # Errors
-    /// As [`of`](Self::of).
+    /// The errors of [`of`](Self::of).
     pub fn made_again(&self) -> Result<Self> {
         let control = self.control.as_ref();
         Self::of(

@@ -58,6 +58,8 @@ impl<'a> Recorded<'a> {
             return Err(RunError::missing("audit", expected));
         };
         let task = &config.task;
+        // The directory may be anybody's. From here on the sizes are those that a run can have.
+        audit.validate(task)?;
         let record: LaneRecord = files::read_json(&folder.join(LANE_FILE))?;
         let shadows = if strategy.is_some() {
             audit.lane as usize
@@ -73,7 +75,8 @@ impl<'a> Recorded<'a> {
             return Err(RunError::damaged(&folder.join(LANE_FILE), message));
         }
         let path = folder.join(LANE_VALUES_FILE);
-        let expected = 4 * (config.lane_columns() as u64).saturating_mul(entries.len() as u64);
+        let row = 4 * config.lane_columns() as u64;
+        let expected = row.saturating_mul(entries.len() as u64);
         let bytes = files::read_at_most(&path, expected)?;
         if bytes.len() as u64 != expected {
             let message = format!(
@@ -205,7 +208,6 @@ impl<'a> Recorded<'a> {
                 .iter()
                 .map(|entry| entry.cohort_size as f64)
                 .collect(),
-            sha256: super::record::digest_of(&self.released),
         })
     }
 

@@ -363,16 +363,6 @@ impl Audit {
     }
 }
 
-/// SHA-256 of values as little-endian `f32`, in hexadecimal digits.
-#[must_use]
-pub fn digest_of(values: &[f32]) -> String {
-    let mut hash = Sha256::new();
-    for value in values {
-        hash.update(value.to_le_bytes());
-    }
-    hex(&hash.finalize())
-}
-
 /// The audit of an attack by exposure.
 #[must_use]
 pub fn of_exposure(name: &str, config_sha256: &str, exposure: Exposed) -> Audit {

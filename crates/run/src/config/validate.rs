@@ -42,7 +42,7 @@ const MAX_LANE_VALUES: u64 = 1 << 28;
 
 impl AuditConfig {
     /// Refuses numbers out of range, and by name the settings that canaries in a run do not go with.
-    fn validate(&self, task: &TaskConfig) -> Result<()> {
+    pub(crate) fn validate(&self, task: &TaskConfig) -> Result<()> {
         let Self { lane, noise_probe } = *self;
         if lane != 0 && lane < 10 {
             return Err(RunError::value("audit.lane", "0, or at least 10 canaries", lane));

@@ -11,8 +11,7 @@ use undertone_coordinator::head::Opened;
 use undertone_coordinator::participation::{ParticipantId, ParticipationKey};
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::random::{Purpose, Randomness};
-use undertone_mechanisms::audit::Definition;
-use undertone_mechanisms::draws;
+use undertone_mechanisms::{Strategy, draws};
 use undertone_present::numbers::hex;
 
 use super::entropy::fresh_bytes;
@@ -167,20 +166,25 @@ impl RunLane {
     }
 }
 
+/// Max number of rounds over which correlated noise is made independent again: the matrix takes `4 rounds^2` bytes.
+const MAX_ROUNDS: usize = 20_000;
+
 /// Refuses a mechanism whose releases cannot be made independent again, so that nothing would test them.
 pub(super) fn check_mechanism(config: &RunConfig, plan: &PrivacyPlan) -> Result<()> {
     let Some(bounded) = plan.bounded().filter(|_| config.audit.is_some()) else {
         return Ok(());
     };
     let mechanism = bounded.mechanism();
-    match Definition::new(mechanism.strategy(), mechanism.rounds()) {
-        Ok(definition) if definition.is_square() => Ok(()),
-        _ => Err(RunError::value(
+    let strategy = mechanism.strategy();
+    let is_tree = matches!(strategy, Strategy::Tree(_) | Strategy::TreeFull(_));
+    if is_tree || mechanism.rounds() > MAX_ROUNDS {
+        return Err(RunError::value(
             "privacy.mechanism.kind",
-            "a mechanism with one row per round and at most 20,000 rounds, beside [audit]",
-            mechanism.strategy().name(),
-        )),
+            format!("no tree, and at most {MAX_ROUNDS} rounds, beside [audit]"),
+            format!("{} over {} rounds", strategy.name(), mechanism.rounds()),
+        ));
     }
+    Ok(())
 }
 
 /// Opens or creates the file of the values, and cuts it to the rows that a checkpoint knows.

@@ -270,7 +270,6 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
         }
         head = next.head;
     }
-    let sha256 = super::record::digest_of(&released);
     let mut values = match &definition {
         Some(definition) => definition.whiten(&released, columns)?,
         None => released.iter().map(|&value| f64::from(value)).collect(),
@@ -301,6 +300,5 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
         canaries: canary_values,
         probes,
         cohort_sizes,
-        sha256,
     })
 }
