@@ -108,12 +108,12 @@ fn all_kinds(seed: u64) {
         let file = file(&changes);
         clean(
             kind,
-            &trained_and_replayed(&file, Battery::Natural, PopulationMode::Recomputed),
+            &trained_and_replayed(&file, 2, Battery::Natural, PopulationMode::Recomputed),
         );
         if kind != "abandoned rounds" {
             clean(
                 kind,
-                &trained_and_replayed(&file, Battery::Adversarial, PopulationMode::Public),
+                &trained_and_replayed(&file, 2, Battery::Adversarial, PopulationMode::Public),
             );
         }
     }
@@ -137,7 +137,7 @@ fn many_clean_runs_of_all_kinds_fail_no_check() {
 /// The releases of the clients' noise are compared, and their sums are not: R1 and R4 do not apply.
 #[test]
 fn the_noise_of_clients_is_replayed_by_its_releases() {
-    let found = trained_and_replayed(&file(SKELLAM), Battery::Natural, PopulationMode::Public);
+    let found = trained_and_replayed(&file(SKELLAM), 2, Battery::Natural, PopulationMode::Public);
     for check in &found.checks {
         let asked = matches!(check.name.as_str(), "R0" | "R2" | "R6");
         assert_eq!((check.failed, check.compared > 0), (0, asked), "{check:?}");
@@ -158,13 +158,13 @@ fn a_resumed_run_replays_as_one() {
     let file = file(&[BANDED, &["checkpoint={every=5}"]].concat());
     let runs = tempfile::tempdir().unwrap();
     let stopped = catch_unwind(AssertUnwindSafe(|| {
-        train(&file, &options(runs.path(), false), &Stops)
+        train(&file, &options(runs.path(), 2, false), &Stops)
     }));
     assert!(stopped.is_err());
-    let summary = train(&file, &options(runs.path(), true), &Silent).unwrap();
+    let summary = train(&file, &options(runs.path(), 2, true), &Silent).unwrap();
     clean(
         "resumed",
-        &replayed(&summary.run_dir, Battery::Natural, PopulationMode::Public),
+        &replayed(&summary.run_dir, 2, Battery::Natural, PopulationMode::Public),
     );
 }
 
@@ -173,8 +173,11 @@ fn a_resumed_run_replays_as_one() {
 fn a_run_of_two_ranks_replays_as_one() {
     let file = file(BANDED);
     let runs = tempfile::tempdir().unwrap();
-    let run_dir = ranks::trained_by_two(&file, &options(runs.path(), false));
+    let run_dir = ranks::trained_by_two(&file, &options(runs.path(), 2, false));
     for battery in [Battery::Natural, Battery::Adversarial] {
-        clean("two ranks", &replayed(&run_dir, battery, PopulationMode::Public));
+        clean(
+            "two ranks",
+            &replayed(&run_dir, 2, battery, PopulationMode::Public),
+        );
     }
 }

@@ -43,21 +43,26 @@ pub(crate) fn file(changes: &[&str]) -> RunFile {
     RunFile::new(config, ".")
 }
 
-pub(crate) fn options(out: &Path, resume: bool) -> RunOptions {
+pub(crate) fn options(out: &Path, threads: usize, resume: bool) -> RunOptions {
     RunOptions {
         out: out.to_owned(),
-        threads: 2,
+        threads,
         resume,
     }
 }
 
 /// The replay of a run directory.
-pub(crate) fn replayed(run_dir: &Path, battery: Battery, population: PopulationMode) -> Replay {
+pub(crate) fn replayed(
+    run_dir: &Path,
+    threads: usize,
+    battery: Battery,
+    population: PopulationMode,
+) -> Replay {
     let scratch = tempfile::tempdir().unwrap();
     let questions = ReplayOptions {
         scratch: scratch.path().to_owned(),
         base: None,
-        threads: 2,
+        threads,
         users: 60,
         rounds: None,
         twin: false,
@@ -68,8 +73,13 @@ pub(crate) fn replayed(run_dir: &Path, battery: Battery, population: PopulationM
 }
 
 /// The replay of a run that is trained for it.
-pub(crate) fn trained_and_replayed(file: &RunFile, battery: Battery, population: PopulationMode) -> Replay {
+pub(crate) fn trained_and_replayed(
+    file: &RunFile,
+    threads: usize,
+    battery: Battery,
+    population: PopulationMode,
+) -> Replay {
     let runs = tempfile::tempdir().unwrap();
-    let summary = train(file, &options(runs.path(), false), &Silent).unwrap();
-    replayed(&summary.run_dir, battery, population)
+    let summary = train(file, &options(runs.path(), threads, false), &Silent).unwrap();
+    replayed(&summary.run_dir, threads, battery, population)
 }
