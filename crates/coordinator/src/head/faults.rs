@@ -1,4 +1,4 @@
-//! Planted errors of closing a round; none exists without the feature `fault-points`.
+//! Planted errors of closing a round; none exists in a build for use.
 
 use sha2::{Digest, Sha256};
 use undertone_aggregation::{AggregationError, BoundedSum};
