@@ -159,7 +159,7 @@ fn main() -> ExitCode {
         wiping::start();
     }
     if matches!(arguments.command, Command::Serve(_)) {
-        wiping::return_large_blocks();
+        wiping::return_free_memory();
     }
     let result = match arguments.command {
         Command::Init(args) => init::run(&args, &output),

@@ -21,21 +21,45 @@ pub(crate) fn start() {
     ON.store(true, Ordering::Release);
 }
 
+/// Gives memory back to the system once it is free, for processes that run for months and hold many updates one after the other.
+///
+/// The C library keeps freed memory in three ways, and each grows with the time that a server runs:
+/// - It raises its limit for mapped blocks to the size of the largest one that was freed. Updates of some megabytes would then stay in the
+///   heap, with gaps between them. The limit stays at [`LARGE`] here.
+/// - It gives up to eight heaps to each core, and a thread frees what another needs. There is one heap per core here.
+/// - It returns the end of a heap only. A thread returns free pages in its middle every [`TRIM_EVERY`].
+pub(crate) fn return_free_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // SAFETY: the calls change numbers of the allocator under its lock. They return 0 for a number that the allocator does not know.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
+            libc::mallopt(
+                libc::M_ARENA_MAX,
+                libc::c_int::try_from(cores).unwrap_or(libc::c_int::MAX),
+            );
+        }
+        let trimming = std::thread::Builder::new().name("undertone-memory".to_owned());
+        let started = trimming.spawn(|| {
+            loop {
+                std::thread::sleep(TRIM_EVERY);
+                // SAFETY: the call moves nothing that is in use, and takes the locks of the heaps.
+                unsafe { libc::malloc_trim(0) };
+            }
+        });
+        // Without the thread the process keeps more memory than it needs, and works as well.
+        drop(started);
+    }
+}
+
 /// Blocks of this many bytes and more are mapped one by one: 1 MiB.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LARGE: libc::c_int = 1 << 20;
 
-/// Gives large blocks back to the system as soon as they are freed, for processes that hold many updates one after the other.
-///
-/// The C library raises its limit for mapped blocks to the size of the largest one that was freed. Updates of some megabytes would then
-/// stay in the heap, with gaps between them that grow with the number of updates.
-pub(crate) fn return_large_blocks() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: the call changes a number of the allocator under its lock. It returns 0 where it does not know the number.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
-    }
-}
+/// Time between two returns of free pages.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const TRIM_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
 
 fn is_on() -> bool {
     ON.load(Ordering::Relaxed)

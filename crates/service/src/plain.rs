@@ -52,8 +52,8 @@ enum Answer {
     Pending,
     /// The update is in the sum.
     Included(ParticipantId),
-    /// The update was refused for good.
-    Refused(Refusal),
+    /// The update was refused for good. Nearly no session is here, and the others need less memory with the reason apart.
+    Refused(Box<Refusal>),
 }
 
 #[derive(Default)]
@@ -159,7 +159,7 @@ impl PlainSum {
         }
         let update = match update {
             Err(refusal @ Refusal::Norm) => {
-                let answer = Answer::Refused(refusal.clone());
+                let answer = Answer::Refused(Box::new(refusal.clone()));
                 ledger.answers.insert(report.session, answer);
                 return Err(refusal);
             }
@@ -173,7 +173,7 @@ impl PlainSum {
         if ledger.taken >= self.goal {
             ledger
                 .answers
-                .insert(report.session, Answer::Refused(Refusal::Late));
+                .insert(report.session, Answer::Refused(Box::new(Refusal::Late)));
             return Err(Refusal::Late);
         }
         ledger.taken += 1;
@@ -184,7 +184,7 @@ impl PlainSum {
         let answer = match &added {
             Ok(()) => Answer::Included(report.user),
             // The sum is lost with the addition: the release will refuse it.
-            Err(_) => Answer::Refused(Refusal::Gone),
+            Err(_) => Answer::Refused(Box::new(Refusal::Gone)),
         };
         lock(&open.ledger).answers.insert(report.session, answer);
         added.map(|()| Accepted::Now).map_err(|_| Refusal::Gone)
@@ -268,7 +268,7 @@ fn first(answer: &Answer) -> Result<Accepted, Refusal> {
     match answer {
         Answer::Pending => Err(Refusal::Busy),
         Answer::Included(_) => Ok(Accepted::Before),
-        Answer::Refused(refusal) => Err(refusal.clone()),
+        Answer::Refused(refusal) => Err((**refusal).clone()),
     }
 }
 

@@ -187,8 +187,18 @@ struct Device {
     shard: u32,
     /// The shard of the sum of a plain attempt: 0 for the leader's own.
     at: u32,
-    /// `None` before the device has joined its sum, and after its session was lost.
-    upload: Option<Arc<Mutex<upload::Upload>>>,
+    upload: Uploading,
+}
+
+/// The upload of a device.
+#[derive(Clone)]
+enum Uploading {
+    /// The device has not joined its sum, or its session was lost.
+    Nothing,
+    /// The upload is on its way, or is being added.
+    Open(Arc<Mutex<upload::Upload>>),
+    /// The upload is in its sum, and had this many bytes. A cohort has thousands of these, so nothing else is kept of it.
+    Done(u64),
 }
 
 /// The sums of an attempt.
@@ -410,7 +420,7 @@ impl Room {
         };
         if let Some(device) = current.devices.get_mut(&session) {
             // The bytes of its upload go with it.
-            device.upload = None;
+            device.upload = Uploading::Nothing;
             current.shards.take_back(session);
             if let Sums::Groups(groups) = &current.sums
                 && let Some(group) = groups.get(device.shard as usize)

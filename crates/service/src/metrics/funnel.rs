@@ -74,14 +74,16 @@ struct Counts {
 type Name = [u8; 8];
 
 struct Open {
-    /// The task, the version and the device; `None` before the device has its answer.
-    of: Option<(TaskId, Option<u32>, Name)>,
+    /// The place of task and version in [`Inner::rows`], and the device; `None` before the device has its answer.
+    of: Option<(u32, Name)>,
     state: SessionState,
 }
 
 #[derive(Default)]
 struct Inner {
     counts: BTreeMap<TaskId, BTreeMap<Option<u32>, Counts>>,
+    /// The tasks and versions that sessions have, so that a session needs a number only.
+    rows: Vec<(TaskId, Option<u32>)>,
     open: HashMap<SessionId, Open>,
     /// The sessions of an attempt by the name of their subject.
     members: HashMap<AttemptId, HashMap<ParticipantId, SessionId>>,
@@ -110,8 +112,21 @@ impl Inner {
         (version, versions.entry(version).or_default())
     }
 
-    fn of(&mut self, task: TaskId, version: Option<u32>) -> &mut Counts {
-        self.counts.entry(task).or_default().entry(version).or_default()
+    /// The counts of a session.
+    fn of(&mut self, row: u32) -> Option<&mut Counts> {
+        let (task, version) = self.rows.get(row as usize)?;
+        self.counts.get_mut(task)?.get_mut(version)
+    }
+
+    /// The place of a task and a version in the rows.
+    fn row(&mut self, task: TaskId, version: Option<u32>) -> Option<u32> {
+        // The newest tasks have the most sessions.
+        let place = self.rows.iter().rposition(|row| *row == (task, version));
+        let place = place.unwrap_or_else(|| {
+            self.rows.push((task, version));
+            self.rows.len() - 1
+        });
+        u32::try_from(place).ok()
     }
 
     /// The name of a device; `None` without entropy, where nothing is counted.
@@ -155,11 +170,15 @@ impl Funnels {
             }
         };
         // A repeated check-in has its session again, and the attempt of a late one has ended.
-        if let Some(open) = inner.open.get_mut(&session)
-            && open.of.is_none()
+        let is_new = inner.open.get(&session).is_some_and(|open| open.of.is_none());
+        if is_new
+            && let Some(row) = inner.row(task, version)
+            && let Some(open) = inner.open.get_mut(&session)
         {
-            open.of = Some((task, version, name));
-            inner.of(task, version).assigned.add(name);
+            open.of = Some((row, name));
+            if let Some(counts) = inner.of(row) {
+                counts.assigned.add(name);
+            }
         }
     }
 
@@ -182,14 +201,17 @@ impl Funnels {
                 continue;
             };
             let before = std::mem::replace(&mut open.state, state);
-            let Some((task, version, name)) = open.of else {
+            let Some((row, name)) = open.of else {
+                continue;
+            };
+            let Some(counts) = inner.of(row) else {
                 continue;
             };
             match (before, state) {
                 (SessionState::Assigned | SessionState::Configured, SessionState::Ready) => {
-                    inner.of(task, version).ready.add(name);
+                    counts.ready.add(name);
                 }
-                (SessionState::Ready, SessionState::Reported) => inner.of(task, version).reported.add(name),
+                (SessionState::Ready, SessionState::Reported) => counts.reported.add(name),
                 _ => {}
             }
         }
@@ -200,8 +222,10 @@ impl Funnels {
         let mut inner = self.lock();
         let members = inner.members.remove(&attempt).unwrap_or_default();
         for session in included.iter().filter_map(|user| members.get(user)) {
-            if let Some((task, version, name)) = inner.open.get(session).and_then(|open| open.of) {
-                inner.of(task, version).included.add(name);
+            if let Some((row, name)) = inner.open.get(session).and_then(|open| open.of)
+                && let Some(counts) = inner.of(row)
+            {
+                counts.included.add(name);
             }
         }
         for session in members.values() {

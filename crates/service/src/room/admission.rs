@@ -17,7 +17,7 @@ use undertone_protocol::{
 use undertone_store::{Admission, Admitted, Millis, SessionId, SessionState, StoreError};
 
 use super::devices::{Reply, gone};
-use super::{Current, Device, Inner, Room, Sums};
+use super::{Current, Device, Inner, Room, Sums, Uploading};
 use crate::attempt::Event;
 use crate::error::ServiceError;
 use crate::identity::Member;
@@ -125,7 +125,7 @@ impl Room {
                 user,
                 shard,
                 at: current.shards.place(session),
-                upload: None,
+                upload: Uploading::Nothing,
             };
             current.devices.insert(session, device);
             self.event(inner, now, Event::Slot { session, shard })?;

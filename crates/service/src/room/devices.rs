@@ -9,7 +9,7 @@ use undertone_secagg::message::{AdvertiseKeys, Message, RelayedShares, Roster, S
 use undertone_store::{SessionId, SessionState};
 
 use super::upload::Upload;
-use super::{Current, Inner, Room, Sums, lock};
+use super::{Current, Inner, Room, Sums, Uploading, lock};
 use crate::attempt::Event;
 use crate::error::ServiceError;
 use crate::group::{Phase, Step};
@@ -93,8 +93,9 @@ impl Room {
                 (length, next::What::Wait(Wait {}))
             }
         };
-        if device.upload.is_none() {
-            device.upload = Some(Arc::new(Mutex::new(Upload::new(&self.spool, length))));
+        if matches!(device.upload, Uploading::Nothing) {
+            let upload = Upload::new(&self.spool, length);
+            device.upload = Uploading::Open(Arc::new(Mutex::new(upload)));
         }
         if state.stage() < Stage::Ready {
             state

@@ -7,12 +7,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use undertone_coordinator::participation::ParticipantId;
-use undertone_protocol::{Commit, Verdict, Wait, crc32c, limits, next};
+use undertone_protocol::{Commit, Problem, Verdict, Wait, crc32c, limits, next};
 use undertone_store::{SessionId, SessionState};
 
 use super::devices::{Claims, Reply, current_of, gone, step};
 use super::upload::{Trouble, Upload};
-use super::{Inner, Room, Sums, lock};
+use super::{Inner, Room, Sums, Uploading, lock};
 use crate::attempt::Event;
 use crate::group::{AddedVector, Group, Input};
 use crate::plain::{PlainSum, Report};
@@ -55,7 +55,11 @@ impl Room {
         if computed != checksum {
             return Err(Refusal::Malformed("the checksum of the chunk does not fit".to_owned()).problem());
         }
-        let upload = self.upload_of(claims)?;
+        let upload = match self.upload_of(claims)? {
+            Uploading::Open(upload) => upload,
+            Uploading::Done(length) => return Ok(length),
+            Uploading::Nothing => return Err(early()),
+        };
         let taken = hold(&upload)?.take(offset, checksum, parts);
         taken.or_else(|trouble| self.fails(claims, trouble))
     }
@@ -65,11 +69,14 @@ impl Room {
     /// # Errors
     /// A refusal: the session is over. [`Refusal::Busy`] while another request of the session is being served.
     pub fn offset(&self, claims: &Claims) -> Reply<u64> {
-        let upload = self.upload_of(claims)?;
-        Ok(hold(&upload)?.offset())
+        match self.upload_of(claims)? {
+            Uploading::Open(upload) => Ok(hold(&upload)?.offset()),
+            Uploading::Done(length) => Ok(length),
+            Uploading::Nothing => Err(early()),
+        }
     }
 
-    fn upload_of(&self, claims: &Claims) -> Reply<Arc<Mutex<Upload>>> {
+    fn upload_of(&self, claims: &Claims) -> Reply<Uploading> {
         let session = SessionId(claims.session);
         let mut inner = self.lock();
         let current = current_of(&mut inner, claims)?;
@@ -82,8 +89,7 @@ impl Room {
             // PRIVACY: a device that goes to two shards is added once.
             return Err(Refusal::OutOfTurn("the upload goes to another process".to_owned()).problem());
         }
-        let early = || Refusal::OutOfTurn("the session has not joined".to_owned()).problem();
-        device.upload.clone().ok_or_else(early)
+        Ok(device.upload.clone())
     }
 
     /// Ends an upload and adds it to the sum. The first commit of a session counts, and later ones get its answer.
@@ -96,7 +102,11 @@ impl Room {
         if let Some(answer) = self.settled(&self.lock(), claims) {
             return Ok(answer);
         }
-        let upload = self.upload_of(claims)?;
+        let upload = match self.upload_of(claims)? {
+            Uploading::Open(upload) => upload,
+            Uploading::Done(_) => return Ok(step(next::What::Wait(Wait {}))),
+            Uploading::Nothing => return Err(early()),
+        };
         let mut upload = hold(&upload)?;
         if upload.is_done() {
             return Ok(step(next::What::Wait(Wait {})));
@@ -126,7 +136,7 @@ impl Room {
             Ok(added) => {
                 self.note_added(commit.length, started);
                 upload.end();
-                self.reported(claims, &target, added)
+                self.reported(claims, &target, added, commit.length)
             }
             Err(Refusal::Late) => self.too_late(&mut self.lock(), session),
             Err(refusal @ Refusal::Norm) => {
@@ -166,7 +176,7 @@ impl Room {
                 state.late();
             }
             if let Some(device) = current.devices.get_mut(&session) {
-                device.upload = None;
+                device.upload = Uploading::Nothing;
             }
         }
         Ok(self.verdict(inner, Verdict::Late))
@@ -174,7 +184,7 @@ impl Room {
 
     /// Counts a session whose update is in its sum. A masked vector becomes one of its group in the same step, so that the group
     /// never closes its inputs with more of them than its attempt has counted.
-    fn reported(&self, claims: &Claims, target: &Target, added: Option<AddedVector>) -> Reply {
+    fn reported(&self, claims: &Claims, target: &Target, added: Option<AddedVector>, length: u64) -> Reply {
         let now = self.now();
         let session = SessionId(claims.session);
         let mut guard = self.lock();
@@ -192,6 +202,11 @@ impl Room {
             // The update is in the sum, whatever the session was taken for.
             let _ = state.reach(Stage::Reported);
         }
+        if let Some(device) = current.devices.get_mut(&session)
+            && matches!(device.upload, Uploading::Open(_))
+        {
+            device.upload = Uploading::Done(length);
+        }
         self.event(inner, now, Event::Reported(session))?;
         drop(guard);
         self.note(session, SessionState::Reported)?;
@@ -206,7 +221,10 @@ impl Room {
         let mut inner = self.lock();
         let current = current_of(&mut inner, claims)?;
         let device = current.devices.get(&SessionId(claims.session));
-        let upload = device.and_then(|device| device.upload.clone());
+        let upload = match device.map(|device| &device.upload) {
+            Some(Uploading::Open(upload)) => Some(upload.clone()),
+            _ => None,
+        };
         // An update that is being added cannot be taken out of its sum any more.
         let _held = upload.as_deref().map(hold).transpose()?;
         self.lose_session(&mut inner, claims)
@@ -247,6 +265,11 @@ fn add_input(
         Input::Before => Ok(None),
         Input::Add(ticket) => Ok(Some(ticket.add_packed(packed)?)),
     }
+}
+
+/// The refusal of an upload before its session has joined a sum.
+fn early() -> Problem {
+    Refusal::OutOfTurn("the session has not joined".to_owned()).problem()
 }
 
 /// The upload, for one request at a time. It never waits, so it may be called under the lock of the room.

@@ -9,7 +9,7 @@ use undertone_protocol::{Next, Verdict, Wait, next};
 use undertone_store::{Lease, SessionId, SessionState};
 
 use super::devices::{Claims, Reply, current_of, gone, step};
-use super::{Current, Inner, Room, Sums};
+use super::{Current, Inner, Room, Sums, Uploading};
 use crate::attempt::Event;
 use crate::cluster::{Cluster, Peer};
 use crate::error::Result;
@@ -188,7 +188,7 @@ impl Room {
             return Err(gone());
         }
         // PRIVACY: a device that goes to two shards is added once.
-        if current.shards.process(device.at) != Some(process) || device.upload.is_none() {
+        if current.shards.process(device.at) != Some(process) || matches!(device.upload, Uploading::Nothing) {
             return Err(Refusal::OutOfTurn("the session has not joined this shard".to_owned()).problem());
         }
         let reported = state.stage() >= Stage::Reported;

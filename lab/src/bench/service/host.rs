@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if !arguments.no_wiping {
         crate::wiping::start();
     }
-    crate::wiping::return_large_blocks();
+    crate::wiping::return_free_memory();
     // Warnings explain a benchmark that fails.
     tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)

@@ -24,7 +24,10 @@ fn put(world: &World, claims: &Claims, bytes: &[u8]) -> Reply<u64> {
 }
 
 fn upload_of(world: &World, claims: &Claims) -> Arc<Mutex<Upload>> {
-    world.room.upload_of(claims).unwrap()
+    match world.room.upload_of(claims).unwrap() {
+        Uploading::Open(upload) => upload,
+        Uploading::Nothing | Uploading::Done(_) => panic!("no upload is open"),
+    }
 }
 
 fn busy<T: std::fmt::Debug>(reply: Result<T, Problem>) -> bool {
