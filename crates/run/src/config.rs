@@ -223,8 +223,10 @@ impl Default for CheckpointConfig {
 pub struct AuditConfig {
     /// Number of canaries, each with a coordinate of its own. A secret coin says of each whether it contributes.
     pub lane: u64,
-    /// Number of coordinates without any contribution, whose noise is tested.
+    /// Number of coordinates without any contribution, whose noise is tested. With `replay_every` it may be 0.
     pub noise_probe: u64,
+    /// One round in so many is replayed beside the neighbour of one of its users, while its keys exist; 0 replays none.
+    pub replay_every: u64,
 }
 
 impl Default for AuditConfig {
@@ -232,6 +234,7 @@ impl Default for AuditConfig {
         Self {
             lane: 0,
             noise_probe: 256,
+            replay_every: 0,
         }
     }
 }

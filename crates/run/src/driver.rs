@@ -4,6 +4,7 @@ mod entropy;
 mod finish;
 mod follower;
 mod lane;
+mod live;
 mod open;
 pub(crate) mod orders;
 mod plan_inputs;
@@ -40,7 +41,8 @@ use workspace::RunDirectory;
 
 pub(crate) use crate::files::names::{
     CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE,
-    MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, SWEEP_FILE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, REPLAYS_FILE, SWEEP_FILE, TOKENIZER_FILE, VOCAB_FILE,
+    VOCAB_PRIVACY_FILE,
 };
 pub(crate) use entropy::fresh_bytes;
 pub use entropy::randomness;
@@ -53,7 +55,7 @@ pub use workspace::{CACHE, CorpusProgress, config_digest, longest_example};
 pub(crate) use workspace::{config_text, strategy_of, trained_model, trainings_of, vocabulary_of};
 
 /// The files that a finished run's manifest covers. It does not cover `report.html` and `plots/`, which are drawn from these.
-pub(crate) const FINISHED_FILES: [&str; 14] = [
+pub(crate) const FINISHED_FILES: [&str; 15] = [
     CONFIG_FILE,
     INITIAL_MODEL_FILE,
     LANE_FILE,
@@ -64,6 +66,7 @@ pub(crate) const FINISHED_FILES: [&str; 14] = [
     MODEL_FILE,
     PRIVACY_FILE,
     PRIVACY_PAGE,
+    REPLAYS_FILE,
     SWEEP_FILE,
     TOKENIZER_FILE,
     VOCAB_FILE,
@@ -275,6 +278,8 @@ struct Run<'a> {
     store: Box<dyn RunStore>,
     /// The coordinates of an audit, where the run has some.
     lane: Option<lane::RunLane>,
+    /// The replays of the run beside its neighbours, where it makes some.
+    live: Option<live::LiveReplays>,
     metrics: JsonLines,
     /// The digest that the first line of the ledger follows.
     genesis: String,

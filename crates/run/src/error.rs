@@ -180,6 +180,19 @@ pub enum RunError {
         /// The reason for which the file is refused.
         message: String,
     },
+    /// A replay of a round, made while the run ran, contradicts its guarantee.
+    #[error(
+        "round {round}: the replay of this round contradicts the guarantee of the run. Check {check} failed: it asks that {property}. Publish \
+         nothing of this run, and report the run file as SECURITY.md says"
+    )]
+    Contradicted {
+        /// The round.
+        round: u64,
+        /// The name of the check.
+        check: String,
+        /// The property that does not hold.
+        property: String,
+    },
     /// A training partition without users, or an evaluation partition without tokens.
     #[error("the {split} partition of the corpus is empty: {hint}")]
     EmptyPartition {

@@ -19,6 +19,7 @@ mod lane;
 pub mod language;
 pub mod ledger;
 pub mod likelihood;
+mod live;
 pub mod manifest;
 pub mod membership;
 pub mod metrics;

@@ -13,8 +13,8 @@ use serde::Serialize;
 use crate::error::{Result, RunError};
 use crate::files::names::{
     CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE, MODEL_FILE,
-    PRIVACY_FILE, PRIVACY_PAGE, PUBLIC_LEDGER_FILE, SERVICE_FILE, SWEEP_FILE, TASK_FILE, TOKENIZER_FILE,
-    VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    PRIVACY_FILE, PRIVACY_PAGE, PUBLIC_LEDGER_FILE, REPLAYS_FILE, SERVICE_FILE, SWEEP_FILE, TASK_FILE,
+    TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files::{self, PARTIAL};
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
@@ -24,7 +24,7 @@ use undertone_coordinator::task::TaskConfig;
 pub(crate) use ledger::{PublicEntry, read as read_ledger};
 
 /// The files of a published run, which its manifest covers.
-pub(crate) const PUBLIC_FILES: [&str; 13] = [
+pub(crate) const PUBLIC_FILES: [&str; 14] = [
     CONFIG_FILE,
     INITIAL_MODEL_FILE,
     LANE_FILE,
@@ -34,6 +34,7 @@ pub(crate) const PUBLIC_FILES: [&str; 13] = [
     MODEL_FILE,
     PRIVACY_FILE,
     PRIVACY_PAGE,
+    REPLAYS_FILE,
     SWEEP_FILE,
     TOKENIZER_FILE,
     VOCAB_FILE,

@@ -20,6 +20,7 @@ mod mechanism;
 mod metrics;
 mod model;
 mod published;
+mod replays;
 mod same;
 mod selection;
 mod session;
@@ -27,6 +28,7 @@ mod subject;
 
 pub use audit::read_lane;
 pub(crate) use published::{release, settings_of};
+pub use replays::read_replays;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -262,6 +264,7 @@ fn checked(run_dir: &Path) -> Result<(Verification, Option<(Run<'_>, PrivacyRepo
             .checks
             .push(model::matches_ledger(&run, report.as_ref()));
         verification.checks.extend(audit::lane(&run));
+        verification.checks.extend(replays::agree(&run));
         verification.checks.extend(audit::agree(&run));
         verification.recomputed = (report.as_ref()).and_then(|report| match run.plan.selection() {
             Some(_) => report.selected.clone(),

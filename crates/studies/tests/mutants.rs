@@ -13,10 +13,11 @@ use std::time::Instant;
 
 use undertone_coordinator::random::Randomness;
 use undertone_run::replay::{Battery, PopulationMode};
+use undertone_run::{Silent, train};
 use undertone_studies::audit::lane::{self, Setting, Size};
 use undertone_studies::audit::noise::NoiseTests;
 
-use support::{BANDED, ELS, FIXED, SECURE, file, trained_and_replayed};
+use support::{BANDED, ELS, FIXED, SECURE, file, options, trained_and_replayed};
 
 /// Each error must be caught within a minute.
 const MOST_SECONDS: f64 = 60.0;
@@ -156,6 +157,46 @@ fn checks(mutant: &str, planted: bool) -> Vec<String> {
         Some((_, failed)) => failed.split_whitespace().map(str::to_owned).collect(),
         None => panic!("{mutant}: {text}\n{}", String::from_utf8_lossy(&output.stderr)),
     }
+}
+
+/// A run that replays itself, in a process of its own.
+#[test]
+#[ignore = "started by the test below"]
+fn live() {
+    let file = file(&[UNCLIPPED, &["audit={noise_probe=0,replay_every=4}"]].concat());
+    let runs = tempfile::tempdir().unwrap();
+    match train(&file, &options(runs.path(), 1, false), &Silent) {
+        Ok(_) => println!("ended: well"),
+        Err(error) => {
+            println!("ended: {error}");
+            let again = train(&file, &options(runs.path(), 1, true), &Silent);
+            println!("again: {}", again.unwrap_err());
+        }
+    }
+}
+
+#[test]
+fn a_run_that_replays_itself_ends_at_a_planted_error_and_does_not_go_on() {
+    let child = |planted: bool| {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["live", "--exact", "--ignored", "--nocapture"]);
+        match planted {
+            true => child.env("UNDERTONE_FAULT", "M01"),
+            false => child.env_remove("UNDERTONE_FAULT"),
+        };
+        String::from_utf8(child.output().unwrap().stdout).unwrap()
+    };
+    assert!(child(false).contains("ended: well"));
+    let planted = child(true);
+    assert!(
+        planted.contains("ended: round 3: the replay of this round contradicts"),
+        "{planted}"
+    );
+    assert!(planted.contains("Check R1 failed"), "{planted}");
+    assert!(
+        planted.contains("again: ") && planted.contains("expected the replay of round 3"),
+        "{planted}"
+    );
 }
 
 /// A clean run of the same settings fails nothing, and the planted error fails the named check.

@@ -68,6 +68,30 @@ fn the_lane_of_a_run_is_tested_recorded_and_verified() {
 }
 
 #[test]
+fn the_replays_of_a_run_are_shown_recorded_and_verified() {
+    let folder = Folder::with(TINY.replace("seed = 3\n", ""));
+    folder.succeed("train run.toml --set audit={noise_probe=0,replay_every=2}");
+    folder.succeed("train run.toml --set name=without");
+    folder.show("audit replay runs/tiny --live", "this run, while it ran");
+    let audit = folder.json("audit replay runs/tiny --live --record");
+    let rounds = audit["replay"]["rounds"].as_u64().expect("a number");
+    assert!(rounds > 0 && audit["replay"]["pairs"] == rounds, "{audit}");
+    folder.show("verify runs/tiny", &format!("{rounds} rounds beside a neighbour"));
+    folder.succeed("report runs/tiny");
+    contains(&folder.text("runs/tiny/report.html"), "this run, while it ran");
+    folder.refuses(
+        "
+        $ audit replay runs/without --live
+        key `audit.replay_every` is missing
+        $ audit replay runs/without
+        replay a twin with --twin
+        $ audit replay runs/tiny --live --twin
+        cannot be used with
+        ",
+    );
+}
+
+#[test]
 fn a_clean_rehearsal_exits_with_0_and_half_the_noise_with_3() {
     let folder = Folder::with(TINY);
     folder.write("schema.toml", ftrl("kind = \"blt\""));

@@ -43,12 +43,22 @@ const MAX_LANE_VALUES: u64 = 1 << 28;
 impl AuditConfig {
     /// Refuses numbers out of range, and by name the settings that canaries in a run do not go with.
     pub(crate) fn validate(&self, task: &TaskConfig) -> Result<()> {
-        let Self { lane, noise_probe } = *self;
+        let Self {
+            lane,
+            noise_probe,
+            replay_every,
+        } = *self;
         if lane != 0 && lane < 10 {
             return Err(RunError::value("audit.lane", "0, or at least 10 canaries", lane));
         }
-        if noise_probe < 2 {
-            return Err(RunError::value("audit.noise_probe", "at least 2", noise_probe));
+        let replays_alone = lane == 0 && noise_probe == 0 && replay_every > 0;
+        if noise_probe < 2 && !replays_alone {
+            let expected = "at least 2, or 0 beside `audit.replay_every` and no `audit.lane`";
+            return Err(RunError::value("audit.noise_probe", expected, noise_probe));
+        }
+        if replay_every > 0 && task.privacy.is_none() {
+            let expected = "a table: a replay checks the claim of a private run";
+            return Err(RunError::missing("privacy", expected));
         }
         let values = (lane.saturating_add(noise_probe)).saturating_mul(task.rounds);
         if values > MAX_LANE_VALUES {

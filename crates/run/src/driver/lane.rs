@@ -54,7 +54,7 @@ impl RunLane {
         key: &ParticipationKey,
         rounds: Option<u64>,
     ) -> Result<Option<Self>> {
-        let Some(audit) = config.audit else {
+        let Some(audit) = config.audit.filter(|_| config.lane_columns() > 0) else {
             return Ok(None);
         };
         let coins_path = folder.join(COINS_FILE);
@@ -171,7 +171,7 @@ const MAX_ROUNDS: usize = 20_000;
 
 /// Refuses a mechanism whose releases cannot be made independent again, so that nothing would test them.
 pub(super) fn check_mechanism(config: &RunConfig, plan: &PrivacyPlan) -> Result<()> {
-    let Some(bounded) = plan.bounded().filter(|_| config.audit.is_some()) else {
+    let Some(bounded) = plan.bounded().filter(|_| config.lane_columns() > 0) else {
         return Ok(());
     };
     let mechanism = bounded.mechanism();

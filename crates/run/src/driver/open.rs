@@ -22,6 +22,7 @@ use undertone_models::SequenceModel;
 
 use super::entropy::{randomness, round_entropy};
 use super::lane::{self, RunLane};
+use super::live::LiveReplays;
 use super::orders::{Order, Start};
 use super::plan_inputs::{named_strategy, vocabulary_cost};
 use super::workspace::{self, RunDirectory, RunFiles};
@@ -154,6 +155,7 @@ impl<'a> Run<'a> {
         } = files;
         let done = checkpoint.as_ref().map(|checkpoint| checkpoint.state.rounds);
         let lane = RunLane::open(directory.path(), config, &plan, &participation_key, done)?;
+        let live = LiveReplays::open(directory.path(), config, &plan, ranks, done)?;
         let cohorts = Cohorts::new(&config.task, &plan, &example_counts(&users), &participation_key)?;
         let digest = workspace::config_digest(config)?;
         let source: Box<dyn UpdateSource<Error = RunError> + 'a> =
@@ -188,6 +190,7 @@ impl<'a> Run<'a> {
             participation_key,
             store: Box::new(store),
             lane,
+            live,
             metrics,
             genesis,
             config,

@@ -20,6 +20,7 @@ use undertone_accounting::Adjacency;
 use undertone_coordinator::head::{CloseError, RunHead};
 use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::source::Unwatched;
+use undertone_coordinator::task::TaskConfig;
 use undertone_data::{Partition, Split};
 
 use super::entropy::round_entropy;
@@ -33,7 +34,7 @@ use crate::ranks::OneProcess;
 use crate::{files, initial_model};
 
 pub use checks::ReplayCheck;
-use pair::Auditor;
+pub(super) use pair::{Auditor, Beside, Round};
 
 /// The contributions that stand in the audited slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -82,7 +83,7 @@ pub struct ReplayOptions {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replay {
-    /// `this run`, or `a twin of this run`.
+    /// `this run`, `a twin of this run`, or `this run, while it ran`.
     pub tested: String,
     /// The relation between neighbours.
     pub adjacency: Adjacency,
@@ -112,6 +113,15 @@ impl Replay {
     pub fn contradicts(&self) -> bool {
         self.checks.iter().any(|check| check.failed > 0)
     }
+
+    /// The public statistics that every replay with this population is conditional on.
+    pub(crate) fn conditional_on(population: PopulationMode) -> Vec<String> {
+        let mut names = vec!["number of users".to_owned()];
+        if population == PopulationMode::Public {
+            names.push("denominator of the average".to_owned());
+        }
+        names
+    }
 }
 
 /// Replays the run of a directory.
@@ -133,8 +143,11 @@ pub fn replay(run_dir: &Path, options: &ReplayOptions) -> Result<Replay> {
     if options.battery == Battery::Adversarial {
         adversary::check(&config.task)?;
     }
-    // No user contributes to a lane, and the model has the same bytes without one.
-    config.audit = None;
+    if config.lane_columns() > 0 {
+        // No user contributes to a lane, and the model has the same bytes without one. Secure sums have none, and their rotations follow
+        // from the whole configuration.
+        config.audit = None;
+    }
     let mut expected = Some(read_chain(&run_dir.join(LEDGER_FILE), &genesis_of(run_dir)?)?.0);
     match (options.twin, config.seed) {
         (true, _) => {
@@ -194,13 +207,10 @@ impl Replayed<'_> {
         let made = ledger.map_or(planned, |(_, entries)| entries.len() as u64);
         let rounds = options.rounds.unwrap_or(made).min(made);
         let adjacency = head.plan().adjacency();
-        let mut conditional_on = vec!["number of users".to_owned()];
-        match options.population {
-            PopulationMode::Public => conditional_on.push("denominator of the average".to_owned()),
-            PopulationMode::Recomputed => {
-                let moved = population::recomputed(&self.run, head.plan(), &mut self.auditor)?;
-                conditional_on.extend(moved);
-            }
+        let mut conditional_on = Replay::conditional_on(options.population);
+        if options.population == PopulationMode::Recomputed {
+            let moved = population::recomputed(&self.run, head.plan(), &mut self.auditor)?;
+            conditional_on.extend(moved);
         }
         let mut entries: Vec<LedgerEntry> = Vec::new();
         while head.round() < rounds {
@@ -258,6 +268,12 @@ impl Replayed<'_> {
             conditional_on,
         })
     }
+}
+
+/// The bound on the difference of the sum of a round between neighbours of this run, in clip norms.
+pub(crate) fn clip_norms(task: &TaskConfig) -> f64 {
+    // The number of users decides about no bound.
+    neighbour::Neighbour::of(task, 0).clip_norms()
 }
 
 /// Half of the users by their text, longest and shortest in turn, and half spread over all indices.

@@ -98,6 +98,7 @@ impl Run<'_> {
             Some(lane) => Some(lane.contributions(&opened, &cohort.pseudonyms)?),
             None => None,
         };
+        let audited = self.audited(&head, &opened, cohort, &mut gathered, &entropy)?;
         let mut closing = Instant::now();
         let next = head.close_beside(opened, gathered, lane, &entropy, &mut |step| {
             let seconds = closing.elapsed().as_secs_f64();
@@ -108,16 +109,20 @@ impl Run<'_> {
                 Step::Entry => phases.ledger = seconds,
             }
         });
+        let next = next.map_err(CloseError::why)?;
+        self.store.append(&next.line)?;
+        let kept = match &mut self.live {
+            Some(live) => live.keep(audited, &next),
+            None => Ok(()),
+        };
         let Next {
             head,
-            line,
             entry,
             lane,
             quarantined,
             release_norm,
             ..
-        } = next.map_err(CloseError::why)?;
-        self.store.append(&line)?;
+        } = next;
         if let (Some(file), Some(released)) = (&mut self.lane, lane) {
             file.append(&released)?;
         }
@@ -134,6 +139,11 @@ impl Run<'_> {
         self.tokens += diagnostics.tokens;
         self.metrics.append(&MetricsLine::Round(record.clone()))?;
         self.observer.on_round(&record);
+        if let Err(RunError::Contradicted { .. }) = kept {
+            // PRIVACY: the noise of the round was drawn, so the round is spent and is never made again.
+            self.checkpoint(&head)?;
+        }
+        kept?;
         if quarantined {
             // PRIVACY: the noise of the round was drawn, so the round is spent and is never made again.
             self.checkpoint(&head)?;

@@ -17,8 +17,8 @@ use crate::config::{EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
 use crate::files::names::{
     COINS_FILE, CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE,
-    METRICS_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, SWEEP_FILE, TOKENIZER_FILE, VOCAB_FILE,
-    VOCAB_PRIVACY_FILE,
+    METRICS_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, REPLAYS_FILE, SWEEP_FILE, TOKENIZER_FILE,
+    VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files::{self, JsonLines};
 use crate::initial_model::{Description, Training};
@@ -444,6 +444,7 @@ fn is_unstarted(path: &Path) -> bool {
                     LANE_FILE,
                     LANE_VALUES_FILE,
                     COINS_FILE,
+                    REPLAYS_FILE,
                 ]
                 .iter()
                 .any(|known| name == *known)

@@ -32,6 +32,8 @@ pub const LANE_FILE: &str = "lane.json";
 pub const LANE_VALUES_FILE: &str = "lane.f32";
 /// The coins of the canaries. No manifest covers it, and nobody publishes it before the guesses are made.
 pub const COINS_FILE: &str = "coins.json";
+/// The rounds that a run replayed while it ran, where it did.
+pub const REPLAYS_FILE: &str = "replays.json";
 /// The digests of the other files of a finished run.
 pub const MANIFEST_FILE: &str = "manifest.json";
 /// The statement of the private sweep that chose the run, if one did.

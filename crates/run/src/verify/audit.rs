@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::same::{Precision, differences, exactly};
 use super::subject::Subject;
-use super::{Check, Run};
+use super::{Check, Run, replays};
 use crate::audit::lane::{LEVEL, Recorded};
 use crate::audit::noise::Source;
 use crate::audit::record::{ANY, Audit, SCHEMA};
@@ -63,7 +63,11 @@ fn made_again(run: &Run<'_>, written: &Audit, check: &mut Check) -> Result<Audit
     made.run.config_sha256 = config_digest(config.as_ref())?;
     made.run.ledger_head = Some(head);
     made.control = None;
-    if let Some(replay) = &mut made.replay {
+    if let Some(replay) = &mut made.replay
+        && replay.tested == replays::TESTED
+    {
+        *replay = replays::made(run, config)?;
+    } else if let Some(replay) = &mut made.replay {
         replay.adjacency = run.plan.adjacency();
         replay.checks = same_checks(&replay.checks, check);
         if replay.rounds > run.entries.len() as u64 {
@@ -71,9 +75,9 @@ fn made_again(run: &Run<'_>, written: &Audit, check: &mut Check) -> Result<Audit
             check.wrong(place, format!("at most {}", run.entries.len()), replay.rounds);
         }
     }
-    let recorded = match config.audit {
-        Some(_) => Some(recorded(run, config)?),
-        None => None,
+    let recorded = match config.lane_columns() {
+        0 => None,
+        _ => Some(recorded(run, config)?),
     };
     if let Some(noise) = &mut made.noise
         && noise.source == Source::ThisRun
@@ -167,7 +171,7 @@ pub(super) fn lane(run: &Run<'_>) -> Option<Check> {
     let Subject::Run(config) = &run.subject else {
         return None;
     };
-    let audit = config.audit?;
+    let audit = config.audit.filter(|_| config.lane_columns() > 0)?;
     let mut check = Check::new("lane");
     check.keep(run.plan.clone().with_lane(config.lane_columns()));
     check.keep(recorded(run, config));

@@ -14,7 +14,7 @@ use crate::driver::{
     PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files;
-use crate::files::names::{LANE_FILE, LANE_VALUES_FILE, PUBLIC_LEDGER_FILE, SWEEP_FILE};
+use crate::files::names::{LANE_FILE, LANE_VALUES_FILE, PUBLIC_LEDGER_FILE, REPLAYS_FILE, SWEEP_FILE};
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
 use crate::publish::{PUBLIC_FILES, PUBLIC_TASK_FILES};
 use crate::task::TASK_FILES;
@@ -125,7 +125,8 @@ fn is_expected(name: &str, config: &RunConfig) -> bool {
     let of_tokens = matches!(vocabulary, Some(VocabularySpec::Tokenizer { .. }));
     match name {
         INITIAL_MODEL_FILE => config.initial_model.is_some(),
-        LANE_FILE | LANE_VALUES_FILE => config.audit.is_some(),
+        LANE_FILE | LANE_VALUES_FILE => config.lane_columns() > 0,
+        REPLAYS_FILE => config.audit.is_some_and(|audit| audit.replay_every > 0),
         MECHANISM_FILE => has_mechanism(&config.task),
         TOKENIZER_FILE => of_tokens,
         VOCAB_FILE => !of_tokens,

@@ -1,13 +1,11 @@
 //! The lane of a run: it leaves the model as it is, tests the noise of the run itself, and can be read by a stranger.
 
-use std::path::Path;
-
 use undertone_run::config::RunFile;
 use undertone_run::publish::publish;
 use undertone_run::verify::{read_lane, verify};
 use undertone_run::{RunOptions, Silent, train as train_file};
 
-use crate::support::{check_refusals, config, options, parsed, train};
+use crate::support::{EndsAfter, bytes, check_refusals, config, holds, options, parsed, train};
 
 const LANE: &str = "audit={lane=40,noise_probe=24}";
 const PROBES: &str = "audit={noise_probe=24}";
@@ -51,16 +49,6 @@ const KINDS: [(&[&str], &str); 9] = [
     ),
 ];
 
-fn bytes(run_dir: &Path, name: &str) -> Vec<u8> {
-    std::fs::read(run_dir.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
-
-#[track_caller]
-fn holds(folder: &Path) {
-    let verification = verify(folder).expect("a verification");
-    assert!(verification.holds(), "{:?}", verification.checks);
-}
-
 #[test]
 fn the_model_has_the_same_bytes_with_and_without_a_lane() {
     for (changes, table) in KINDS {
@@ -99,10 +87,9 @@ fn a_run_that_goes_on_after_its_checkpoint_has_the_lane_of_a_whole_one() {
             let mut cut = settings.clone();
             let (whole, _) = train(&settings, 1);
             let folder = tempfile::tempdir().unwrap();
-            let ends = EndsAfter(std::sync::atomic::AtomicU64::new(0), 5);
             cut.seed = seed;
             let file = RunFile::new(cut, ".");
-            train_file(&file, &options(folder.path()), &ends).unwrap_err();
+            train_file(&file, &options(folder.path()), &EndsAfter::rounds(5)).unwrap_err();
             let resume = RunOptions {
                 resume: true,
                 ..options(folder.path())
@@ -118,19 +105,6 @@ fn a_run_that_goes_on_after_its_checkpoint_has_the_lane_of_a_whole_one() {
             let audit = read_lane(&summary.run_dir).unwrap().audit(true).unwrap();
             assert!(!audit.judged().is_alarm(), "{audit:?}");
         }
-    }
-}
-
-/// Ends a run after so many rounds.
-struct EndsAfter(std::sync::atomic::AtomicU64, u64);
-
-impl undertone_run::Observer for EndsAfter {
-    fn on_round(&self, _: &undertone_run::metrics::RoundRecord) {
-        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    }
-
-    fn stop(&self) -> bool {
-        self.0.load(std::sync::atomic::Ordering::Relaxed) >= self.1
     }
 }
 

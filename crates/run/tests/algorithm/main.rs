@@ -7,6 +7,7 @@ mod forger;
 mod interrupted;
 mod lane;
 mod lifted_sums;
+mod live;
 mod personalize;
 mod plan;
 mod ranks;

@@ -103,6 +103,39 @@ pub(crate) fn train(config: &RunConfig, threads: usize) -> (tempfile::TempDir, S
     (folder, summary)
 }
 
+pub(crate) fn bytes(run_dir: &Path, name: &str) -> Vec<u8> {
+    std::fs::read(run_dir.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[track_caller]
+pub(crate) fn holds(folder: &Path) {
+    let verification = undertone_run::verify::verify(folder).expect("a verification");
+    assert!(verification.holds(), "{:?}", verification.checks);
+}
+
+/// Ends a run after so many rounds.
+pub(crate) struct EndsAfter {
+    made: std::sync::atomic::AtomicU64,
+    rounds: u64,
+}
+
+impl EndsAfter {
+    pub(crate) fn rounds(rounds: u64) -> Self {
+        let made = std::sync::atomic::AtomicU64::new(0);
+        Self { made, rounds }
+    }
+}
+
+impl undertone_run::Observer for EndsAfter {
+    fn on_round(&self, _: &undertone_run::metrics::RoundRecord) {
+        self.made.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn stop(&self) -> bool {
+        self.made.load(std::sync::atomic::Ordering::Relaxed) >= self.rounds
+    }
+}
+
 pub(crate) fn ledger(run_dir: &Path) -> Vec<LedgerEntry> {
     let text = std::fs::read_to_string(run_dir.join("ledger.jsonl")).expect("a ledger");
     text.lines()

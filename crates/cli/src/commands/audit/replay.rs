@@ -6,7 +6,8 @@ use anyhow::Context;
 use clap::ValueEnum;
 use undertone_run::config::RunFile;
 use undertone_run::config_digest;
-use undertone_run::replay::{Battery, PopulationMode, ReplayOptions, replay};
+use undertone_run::replay::{Battery, PopulationMode, Replay, ReplayOptions, replay};
+use undertone_run::verify::read_replays;
 use undertone_studies::audit::record;
 
 use super::FileArgs;
@@ -45,6 +46,9 @@ pub(super) struct ReplayArgs {
     /// Replay a twin of the run under a fresh seed. A run without a seed needs it: its keys are gone.
     #[arg(long)]
     twin: bool,
+    /// Show the replays that the run made while it ran, by `replay_every` in its [audit]. Nothing is replayed, and no text is read.
+    #[arg(long, conflicts_with_all = ["users", "rounds", "twin", "battery", "population", "base", "threads"])]
+    live: bool,
     /// Set the contributions in the audited slot: the users' own, or invented ones that attack the bound.
     #[arg(long, value_enum, default_value = "natural")]
     battery: BatteryArg,
@@ -66,6 +70,15 @@ pub(super) struct ReplayArgs {
 pub(super) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<()> {
     let file = RunFile::read(&args.run.join("config.toml"), &[])
         .with_context(|| format!("{} is not a run directory", args.run.display()))?;
+    let replayed = match args.live {
+        true => read_replays(&args.run)?,
+        false => replayed(args, output)?,
+    };
+    let audit = record::of_replay(&file.config.task.name, &config_digest(&file.config)?, replayed);
+    args.file.finish(&args.run, audit, output)
+}
+
+fn replayed(args: &ReplayArgs, output: &Output) -> anyhow::Result<Replay> {
     let scratch = tempfile::tempdir().context("cannot create a temporary folder")?;
     let options = ReplayOptions {
         scratch: scratch.path().to_owned(),
@@ -86,6 +99,5 @@ pub(super) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<()> {
     let bar = output.spinner("replaying");
     let replayed = replay(&args.run, &options);
     bar.finish_and_clear();
-    let audit = record::of_replay(&file.config.task.name, &config_digest(&file.config)?, replayed?);
-    args.file.finish(&args.run, audit, output)
+    Ok(replayed?)
 }

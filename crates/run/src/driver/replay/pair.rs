@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use undertone_aggregation::Estimator;
+use undertone_aggregation::{BoundedSum, Estimator};
 use undertone_coordinator::adaptive_clip::AdaptiveClip;
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::entropy::RoundEntropy;
@@ -13,12 +13,13 @@ use undertone_coordinator::source::{Gathered, Unwatched};
 use undertone_coordinator::task::{ClipConfig, TaskConfig};
 use undertone_data::Partition;
 use undertone_mechanisms::audit::Difference;
+use zeroize::Zeroizing;
 
 use super::Battery;
 use super::adversary::Adversary;
-use super::checks::{self, Checks};
+use super::checks::{self, Checks, ReplayCheck};
 use super::neighbour::{Neighbour, Sides};
-use super::sums::{Copied, copied, difference};
+use super::sums::{Copied, Differences, copied, difference};
 use crate::driver::Run;
 use crate::driver::entropy::round_entropy;
 use crate::error::{Result, RunError};
@@ -53,7 +54,7 @@ struct Others {
 }
 
 impl<'a> Auditor<'a> {
-    pub(super) fn new(
+    pub(in crate::driver) fn new(
         task: &'a TaskConfig,
         text: &Partition<'a>,
         users: Vec<usize>,
@@ -72,6 +73,11 @@ impl<'a> Auditor<'a> {
             pairs: 0,
             adversary: (battery == Battery::Adversarial).then(|| Adversary::new(task, text)),
         }
+    }
+
+    /// The checks that were asked.
+    pub(in crate::driver) fn asked(&self) -> impl Iterator<Item = ReplayCheck> {
+        self.checks.list().into_iter().filter(|check| check.compared > 0)
     }
 
     pub(super) fn clip_norms(&self) -> f64 {
@@ -119,30 +125,56 @@ impl<'a> Auditor<'a> {
         cohort: &Cohort,
         user: usize,
     ) -> Result<Next> {
-        self.pairs += 1;
-        let round = opened.round();
-        let sides = self.neighbour.sides(cohort, user, &run.participation_key.salt());
         let mut actual = run
             .source
             .gather(&opened, cohort, head.parameters(), &Unwatched)?;
-        let others = match self.others(run, &head, &opened, &sides) {
+        let entropy = round_entropy(run.config.seed)?;
+        let round = Round {
+            entries,
+            head: &head,
+            opened: &opened,
+            cohort,
+            entropy: &entropy,
+        };
+        let beside = self.beside(run, &round, &mut actual, user)?;
+        let next = close(head, opened, actual, None, &entropy)?;
+        if let Some(beside) = beside {
+            self.compare(beside, &next);
+        }
+        Ok(next)
+    }
+
+    /// The neighbour of a round whose sum is gathered and whose noise is not drawn yet, with the questions R1 and R4. `None` where the
+    /// neighbour fails.
+    pub(in crate::driver) fn beside(
+        &mut self,
+        run: &mut Run<'_>,
+        at: &Round<'_>,
+        actual: &mut Gathered,
+        user: usize,
+    ) -> Result<Option<Beside>> {
+        self.pairs += 1;
+        let Round {
+            head, opened, cohort, ..
+        } = *at;
+        let round = opened.round();
+        let sides = self.neighbour.sides(cohort, user, &run.participation_key.salt());
+        let others = match self.others(run, head, opened, &sides) {
             Ok(others) => others,
             Err(_) => {
                 // PRIVACY: one side alone fails, so the error tells of the user. It is counted and not shown.
                 self.checks.ask("R0", round, false);
                 self.incomplete.insert(user);
-                return close(head, opened, actual, &round_entropy(run.config.seed)?);
+                return Ok(None);
             }
         };
         let Others {
-            with,
+            mut with,
             mut without,
             alone,
             replacement,
         } = others;
         let encoding = head.plan().encoding();
-        let invented = with.is_some();
-        let mut with = with;
         let of_with = match &mut with {
             Some(with) => copied(&mut with.sum, encoding, round)?,
             None => copied(&mut actual.sum, encoding, round)?,
@@ -152,7 +184,7 @@ impl<'a> Auditor<'a> {
         let own = difference(alone, replacement)?;
         if let (Some(found), Some(own)) = (&found, &own) {
             let unit = head.plan().noise_domain().map(|domain| domain.l2);
-            let bound = self.clip_norm(run, &opened)? * sides.contributions * sides.margin();
+            let bound = self.clip_norm(run, opened)? * sides.contributions * sides.margin();
             let mut within = match unit {
                 Some(steps) => found.values.within_steps(steps * sides.contributions)?,
                 None => found.values.within(bound)?,
@@ -167,32 +199,44 @@ impl<'a> Auditor<'a> {
                 self.checks.ask("R4", round, additive);
             }
         }
-        if let Some(names) = sides.names_stay.then(|| actual.who.names.clone()) {
-            without.who.names = names;
+        if sides.names_stay {
+            without.who.names.clone_from(&actual.who.names);
         }
-        let entropy = round_entropy(run.config.seed)?;
-        let shadow = shadow(run, entries, &head)?;
-        let widened = run.cohorts.accounted()?.filter(|_| cohort.widened);
-        let again = shadow.open(widened)?;
-        let same_plan = again.plan() == opened.plan() && again.bound() == opened.bound();
         // The ledger states the sensitivity to one example, or to one user.
         let units = sides.contributions / self.neighbour.stated() * sides.margin();
-        let sensitivity = opened.plan().sensitivity.map(|sensitivity| sensitivity * units);
         let denominator = match head.plan().estimator() {
             Estimator::FixedDenominator { expected_weight } if encoding.is_none() => Some(*expected_weight),
             _ => None,
         };
-        let other = close(shadow, again, without, &entropy)?;
-        let (next, invented_next) = match with {
-            Some(with) => {
-                let shadow = self::shadow(run, entries, &head)?;
-                let again = shadow.open(widened)?;
-                let one = close(shadow, again, with, &entropy)?;
-                (close(head, opened, actual, &entropy)?, Some(one))
-            }
-            None => (close(head, opened, actual, &entropy)?, None),
+        let (other, same_plan) = at.close_shadow(run, without)?;
+        let invented = match with {
+            Some(with) => Some(at.close_shadow(run, with)?.0),
+            None => None,
         };
-        let one = invented_next.as_ref().unwrap_or(&next);
+        Ok(Some(Beside {
+            user,
+            found,
+            sensitivity: opened.plan().sensitivity.map(|sensitivity| sensitivity * units),
+            denominator,
+            same_plan,
+            other,
+            invented,
+        }))
+    }
+
+    /// Asks R0, R2 and R3 about the release of a round and that of its neighbour.
+    pub(in crate::driver) fn compare(&mut self, beside: Beside, next: &Next) {
+        let Beside {
+            user,
+            found,
+            sensitivity,
+            denominator,
+            same_plan,
+            other,
+            invented,
+        } = beside;
+        let round = next.entry.round;
+        let one = invented.as_ref().unwrap_or(next);
         let alike =
             checks::alike(&one.entry, &other.entry) && one.average.is_some() == other.average.is_some();
         self.checks.ask("R0", round, same_plan && alike);
@@ -204,6 +248,7 @@ impl<'a> Auditor<'a> {
                 self.checks.ask("R3", round, explained);
             }
         }
+        let invented = invented.is_some();
         match found {
             Some(found) if !invented => {
                 let kept = self.differences.entry(user).or_default();
@@ -213,7 +258,6 @@ impl<'a> Auditor<'a> {
             _ if !invented && one.entry.abandoned && other.entry.abandoned => {}
             _ => drop(self.incomplete.insert(user)),
         }
-        Ok(next)
     }
 
     /// The sums of the neighbour, of the user alone, and of nobody; with an adversary also that of the neighbour with its update.
@@ -278,33 +322,77 @@ impl<'a> Auditor<'a> {
     }
 }
 
-/// A second head in the same place, by the way that a resumed run takes.
-fn shadow(run: &Run<'_>, entries: &[LedgerEntry], head: &RunHead) -> Result<RunHead> {
-    let entropy = round_entropy(run.config.seed)?;
-    let task = &run.config.task;
-    let trained = head.trained().map(|trained| Trained {
-        model: trained.model.clone(),
-        parameters: trained.parameters.clone(),
-        // The release comes before the optimizer.
-        optimizer: ServerOptimizer::new(task.server, trained.model.layout(), task.rounds),
-        identity: trained.identity.clone(),
-    });
-    let shadow = RunHead::new(task, head.plan().clone(), trained, &run.genesis, &entropy)?;
-    if head.round() == 0 {
-        return Ok(shadow);
-    }
-    let mut secret = Vec::new();
-    head.save_secret(&mut secret)?;
-    let mut reader = secret.as_slice();
-    let reader: Option<&mut dyn std::io::Read> = match head.has_secret() {
-        true => Some(&mut reader),
-        false => None,
-    };
-    Ok(shadow.load(entries, head.chain().clone(), head.clip(), reader, &entropy)?)
+/// A round between its sum and its noise.
+#[derive(Clone, Copy)]
+pub(in crate::driver) struct Round<'a> {
+    /// The ledger before the round.
+    pub(in crate::driver) entries: &'a [LedgerEntry],
+    pub(in crate::driver) head: &'a RunHead,
+    pub(in crate::driver) opened: &'a Opened,
+    pub(in crate::driver) cohort: &'a Cohort,
+    /// The entropy of the round, which both sides take.
+    pub(in crate::driver) entropy: &'a RoundEntropy,
 }
 
-fn close(head: RunHead, opened: Opened, gathered: Gathered, entropy: &RoundEntropy) -> Result<Next> {
+/// The release of a round that its neighbour made.
+pub(in crate::driver) struct Beside {
+    user: usize,
+    found: Option<Differences>,
+    sensitivity: Option<f64>,
+    denominator: Option<f64>,
+    same_plan: bool,
+    other: Next,
+    invented: Option<Next>,
+}
+
+impl Round<'_> {
+    /// Closes the round with another sum, in a head of its own. Also returns whether that head has opened the round alike.
+    fn close_shadow(&self, run: &Run<'_>, gathered: Gathered) -> Result<(Next, bool)> {
+        let shadow = self.shadow(run)?;
+        let again = shadow.open(run.cohorts.accounted()?.filter(|_| self.cohort.widened))?;
+        let alike = again.plan() == self.opened.plan() && again.bound() == self.opened.bound();
+        let lane = match &run.lane {
+            Some(lane) => Some(lane.contributions(self.opened, &self.cohort.pseudonyms)?),
+            None => None,
+        };
+        Ok((close(shadow, again, gathered, lane, self.entropy)?, alike))
+    }
+
+    /// A second head in the same place, by the way that a resumed run takes.
+    fn shadow(&self, run: &Run<'_>) -> Result<RunHead> {
+        let Self { head, entropy, .. } = *self;
+        let task = &run.config.task;
+        let trained = head.trained().map(|trained| Trained {
+            model: trained.model.clone(),
+            parameters: trained.parameters.clone(),
+            // The release comes before the optimizer.
+            optimizer: ServerOptimizer::new(task.server, trained.model.layout(), task.rounds),
+            identity: trained.identity.clone(),
+        });
+        let shadow = RunHead::new(task, head.plan().clone(), trained, &run.genesis, entropy)?;
+        if head.round() == 0 {
+            return Ok(shadow);
+        }
+        // PRIVACY: the noise to come follows from it.
+        let mut secret = Zeroizing::new(Vec::new());
+        head.save_secret(&mut *secret)?;
+        let mut reader = secret.as_slice();
+        let reader: Option<&mut dyn std::io::Read> = match head.has_secret() {
+            true => Some(&mut reader),
+            false => None,
+        };
+        Ok(shadow.load(self.entries, head.chain().clone(), head.clip(), reader, entropy)?)
+    }
+}
+
+fn close(
+    head: RunHead,
+    opened: Opened,
+    gathered: Gathered,
+    lane: Option<BoundedSum>,
+    entropy: &RoundEntropy,
+) -> Result<Next> {
     Ok(head
-        .close(opened, gathered, entropy, &mut |_| ())
+        .close_beside(opened, gathered, lane, entropy, &mut |_| ())
         .map_err(CloseError::why)?)
 }

@@ -1,0 +1,84 @@
+//! `replays.json`: the rounds that a run replayed beside a neighbour while it ran, by `audit.replay_every`.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use undertone_accounting::Adjacency;
+
+use crate::error::{Result, RunError};
+use crate::files;
+use crate::files::names::REPLAYS_FILE;
+
+/// The version of `replays.json`.
+pub(crate) const SCHEMA: &str = "undertone.replays/1";
+
+/// The replays of a run. PRIVACY: they say that a check passed, and nothing about the user or the size of a difference.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LiveRecord {
+    /// `undertone.replays/1`.
+    pub(crate) schema: String,
+    /// One round in so many is replayed.
+    pub(crate) every: u64,
+    /// The relation between neighbours.
+    pub(crate) adjacency: Adjacency,
+    /// The bound on one round, in clip norms.
+    pub(crate) clip_norms_per_round: f64,
+    /// The replayed rounds, in their order.
+    pub(crate) replays: Vec<LiveRound>,
+}
+
+/// One replayed round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LiveRound {
+    /// The round.
+    pub(crate) round: u64,
+    /// The checks that were asked; all of them passed. None were asked of a round without users.
+    pub(crate) passed: Vec<String>,
+}
+
+/// `true` for a round that is replayed. The first round is not: its neighbour would start with other keys.
+pub(crate) fn is_due(every: u64, round: u64) -> bool {
+    every > 0 && round > 0 && (round + 1).is_multiple_of(every)
+}
+
+impl LiveRecord {
+    /// The record in a run directory.
+    ///
+    /// # Errors
+    /// [`RunError::Damaged`] for a record of another schema or frequency.
+    pub(crate) fn read(folder: &Path, every: u64) -> Result<Self> {
+        let path = folder.join(REPLAYS_FILE);
+        let record: Self = files::read_json(&path)?;
+        if record.schema != SCHEMA || record.every != every {
+            let message = format!("expected the schema `{SCHEMA}`, and `every` = {every} as in `[audit]`");
+            return Err(RunError::damaged(&path, message));
+        }
+        Ok(record)
+    }
+
+    /// Checks that the record names each round that was due among these, and no other.
+    ///
+    /// # Errors
+    /// [`RunError::Damaged`] naming the round: its replay has failed, or somebody has changed the record.
+    pub(crate) fn check(&self, folder: &Path, rounds: u64) -> Result<()> {
+        let mut due = (0..rounds).filter(|&round| is_due(self.every, round));
+        let mut kept = self.replays.iter().map(|replay| replay.round);
+        let message = loop {
+            match (due.next(), kept.next()) {
+                (None, None) => return Ok(()),
+                (Some(round), found) if found != Some(round) => {
+                    break format!(
+                        "expected the replay of round {round}, and all checks passed: a run whose replay fails cannot go on"
+                    );
+                }
+                (None, Some(round)) => {
+                    break format!("expected no replay of round {round}: the ledger has {rounds} rounds");
+                }
+                (Some(_), _) => {}
+            }
+        };
+        Err(RunError::damaged(&folder.join(REPLAYS_FILE), message))
+    }
+}

@@ -1,0 +1,104 @@
+//! `replays.json`, where a run replayed rounds while it ran: that it names each round that was due, and the bound of the run.
+//!
+//! No file can prove that a check was asked as it says.
+
+use std::path::Path;
+
+use super::subject::Subject;
+use super::{Check, Run};
+use crate::config::{RunConfig, RunFile};
+use crate::driver::{LEDGER_FILE, replay};
+use crate::error::{Result, RunError};
+use crate::files;
+use crate::files::names::{CONFIG_FILE, MANIFEST_FILE, PUBLIC_LEDGER_FILE, REPLAYS_FILE};
+use crate::ledger::genesis_of;
+use crate::live::LiveRecord;
+use crate::replay::{Battery, PopulationMode, Replay, ReplayCheck};
+
+/// Checks the replays of a run; `None` for a run without them.
+pub(super) fn agree(run: &Run<'_>) -> Option<Check> {
+    let Subject::Run(config) = &run.subject else {
+        return None;
+    };
+    config.audit.filter(|audit| audit.replay_every > 0)?;
+    let mut check = Check::new("replays");
+    if let Some(made) = check.keep(made(run, config)) {
+        if made.adjacency != run.plan.adjacency() {
+            let place = format!("{REPLAYS_FILE}, adjacency");
+            check.wrong(
+                place,
+                format!("{:?}", run.plan.adjacency()),
+                format!("{:?}", made.adjacency),
+            );
+        }
+        let bound = replay::clip_norms(&config.task);
+        if made.clip_norms_per_round != bound {
+            let place = format!("{REPLAYS_FILE}, clip_norms_per_round");
+            check.wrong(place, bound, made.clip_norms_per_round);
+        }
+        check.found = format!("{} rounds beside a neighbour", made.rounds);
+    }
+    Some(check)
+}
+
+/// The replays of a run as `audit.json` holds them.
+pub(super) fn made(run: &Run<'_>, config: &RunConfig) -> Result<Replay> {
+    recorded(run.folder, config, run.entries.len() as u64)
+}
+
+/// Reads the replays that a finished run, or a published copy of one, made while it ran.
+///
+/// # Errors
+/// [`RunError`] naming the file, for a run without `audit.replay_every`, one that has not ended, and a file that is damaged.
+pub fn read_replays(folder: &Path) -> Result<Replay> {
+    let path = folder.join(CONFIG_FILE);
+    let config = RunFile::parse(&files::read_text(&path)?, &path, &[])?;
+    if !files::exists(&folder.join(MANIFEST_FILE)) {
+        let expected = "a file: without it the run has not ended, and more replays may follow";
+        return Err(RunError::missing(MANIFEST_FILE, expected));
+    }
+    let genesis = genesis_of(folder)?;
+    let found = match crate::publish::is_published(folder) {
+        true => crate::publish::read_ledger(&folder.join(PUBLIC_LEDGER_FILE), &genesis)?,
+        false => crate::ledger::read(&folder.join(LEDGER_FILE), &genesis)?,
+    };
+    recorded(folder, &config, found.entries.len() as u64)
+}
+
+/// The words of `audit.json` for the run that such a replay tests.
+pub(super) const TESTED: &str = "this run, while it ran";
+
+fn recorded(folder: &Path, config: &RunConfig, rounds: u64) -> Result<Replay> {
+    let every = config.audit.map_or(0, |audit| audit.replay_every);
+    if every == 0 {
+        let expected = "a number above 0: only a run that was made with it has replays of its own";
+        return Err(RunError::missing("audit.replay_every", expected));
+    }
+    let record = LiveRecord::read(folder, every)?;
+    record.check(folder, rounds)?;
+    let mut checks = ReplayCheck::all();
+    for name in record.replays.iter().flat_map(|replay| &replay.passed) {
+        match checks.iter_mut().find(|check| check.name == *name) {
+            Some(check) => check.compared += 1,
+            None => {
+                let message = format!("expected checks by their names, R0 to R6, got {name:?}");
+                return Err(RunError::damaged(&folder.join(REPLAYS_FILE), message));
+            }
+        }
+    }
+    let pairs = record.replays.iter().filter(|replay| !replay.passed.is_empty());
+    let pairs = pairs.count();
+    Ok(Replay {
+        tested: TESTED.to_owned(),
+        adjacency: record.adjacency,
+        clip_norms_per_round: record.clip_norms_per_round,
+        population: PopulationMode::Public,
+        battery: Battery::Natural,
+        users: pairs,
+        rounds: record.replays.len() as u64,
+        pairs: pairs as u64,
+        whole_users: 0,
+        checks,
+        conditional_on: Replay::conditional_on(PopulationMode::Public),
+    })
+}

@@ -1,0 +1,236 @@
+//! The replays that a run makes of itself: they leave the run as it is, go on with it, and are checked where somebody reads them.
+
+use std::path::Path;
+
+use undertone_run::audit::record::of_replay;
+use undertone_run::config::RunFile;
+use undertone_run::publish::publish;
+use undertone_run::replay::{Battery, PopulationMode, ReplayOptions, replay};
+use undertone_run::verify::{read_replays, verify};
+use undertone_run::{RunOptions, Silent, config_digest, train as train_file};
+
+use crate::support::{EndsAfter, bytes, check_refusals, config, holds, options, parsed, train};
+
+const LIVE: &str = "audit={noise_probe=0,replay_every=2}";
+
+/// Kinds of run, with the checks that apply to each beside R0 and R1. Only a fixed denominator shows R3, and only single updates add up
+/// exactly for R4.
+const KINDS: [(&[&str], &[&str]); 9] = [
+    (&[], &["R2", "R3", "R4"]),
+    (
+        &["user_update={algorithm=\"uls\",group_size=3}"],
+        &["R2", "R3", "R4"],
+    ),
+    (
+        &[
+            "user_update={algorithm=\"els\",group_size=3,batch_size=4}",
+            "cohort={sampling=\"poisson\",examples_per_round=20}",
+        ],
+        &["R2"],
+    ),
+    (&["clip={kind=\"per_layer\",norm=0.3}"], &["R2", "R3", "R4"]),
+    (
+        &["cohort={sampling=\"fixed_size\",users_per_round=12}"],
+        &["R2", "R4"],
+    ),
+    (
+        &[
+            "cohort={sampling=\"shuffled_epochs\",users_per_round=12}",
+            "privacy.mechanism={kind=\"tree\"}",
+        ],
+        &["R2", "R4"],
+    ),
+    (
+        &[
+            "cohort={sampling=\"shuffled_epochs\",users_per_round=12}",
+            "privacy.mechanism={kind=\"blt\"}",
+            "audit={lane=20,noise_probe=12,replay_every=2}",
+        ],
+        &["R2", "R4"],
+    ),
+    (
+        &[
+            "cohort={sampling=\"fixed_size\",users_per_round=5}",
+            "participation={min_sep=3}",
+            "privacy.mechanism={kind=\"fhu\"}",
+        ],
+        &["R2", "R4"],
+    ),
+    (
+        &[
+            "cohort={sampling=\"fixed_size\",users_per_round=12}",
+            "aggregation={sum=\"plain\",encoding={kind=\"rotated_rounding\",scale=10000.0},min_clients=8}",
+        ],
+        &["R2", "R4"],
+    ),
+];
+
+/// Makes a run again, without the replays that it made while it ran, and compares the parameters of each round.
+fn made_again(run_dir: &Path) {
+    let scratch = tempfile::tempdir().unwrap();
+    let options = ReplayOptions {
+        scratch: scratch.path().to_owned(),
+        base: None,
+        threads: 1,
+        users: 1,
+        rounds: None,
+        twin: false,
+        battery: Battery::Natural,
+        population: PopulationMode::Public,
+    };
+    assert!(!replay(run_dir, &options).unwrap().contradicts());
+}
+
+#[test]
+fn a_run_replays_itself_and_stays_as_it_is() {
+    for (changes, expected) in KINDS {
+        for seed in [Some(1), None] {
+            let with: Vec<&str> = [LIVE].iter().chain(changes).copied().collect();
+            let mut audited = config(&with);
+            audited.seed = seed;
+            let (_runs, summary) = train(&audited, 2);
+            holds(&summary.run_dir);
+            let replay = read_replays(&summary.run_dir).unwrap();
+            assert_eq!(replay.tested, "this run, while it ran");
+            assert_eq!(
+                (replay.rounds, replay.pairs),
+                (summary.rounds / 2, summary.rounds / 2)
+            );
+            for name in ["R0", "R1"].iter().chain(expected) {
+                let check = replay.checks.iter().find(|check| check.name == *name).unwrap();
+                assert!(
+                    check.compared == replay.pairs && check.failed == 0,
+                    "{with:?}: {check:?}"
+                );
+            }
+            if audited.task.aggregation.is_some() {
+                // Rotations follow from the whole configuration, so the run is made again with the same one, by a replay.
+                if seed.is_some() {
+                    made_again(&summary.run_dir);
+                }
+            } else if seed.is_some() {
+                let mut plain = config(changes);
+                plain.audit = plain.audit.map(|mut audit| {
+                    audit.replay_every = 0;
+                    audit
+                });
+                let (_runs, plain) = train(&plain, 1);
+                for name in ["model.safetensors", "mechanism.json", "lane.f32"] {
+                    if plain.run_dir.join(name).exists() {
+                        let same = bytes(&plain.run_dir, name) == bytes(&summary.run_dir, name);
+                        assert!(same, "{with:?}: {name}");
+                    }
+                }
+                assert_eq!(plain.privacy, summary.privacy, "{with:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_that_goes_on_after_its_checkpoint_has_each_replay_once() {
+    for changes in [KINDS[0].0, KINDS[6].0] {
+        let mut settings = config(&[&[LIVE, "checkpoint.every=3"], changes].concat());
+        settings.seed = None;
+        let folder = tempfile::tempdir().unwrap();
+        let file = RunFile::new(settings, ".");
+        // The replay of round 3 is made, and its round is not in the checkpoint.
+        train_file(&file, &options(folder.path()), &EndsAfter::rounds(5)).unwrap_err();
+        let resume = RunOptions {
+            resume: true,
+            ..options(folder.path())
+        };
+        let summary = train_file(&file, &resume, &Silent).unwrap();
+        holds(&summary.run_dir);
+        assert_eq!(read_replays(&summary.run_dir).unwrap().rounds, summary.rounds / 2);
+    }
+}
+
+#[test]
+fn a_run_whose_replay_is_missing_does_not_go_on() {
+    let file = RunFile::new(config(&[LIVE, "checkpoint.every=4"]), ".");
+    let folder = tempfile::tempdir().unwrap();
+    train_file(&file, &options(folder.path()), &EndsAfter::rounds(5)).unwrap_err();
+    let path = folder.path().join("test/replays.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replacen("\"round\": 3", "\"round\": 2", 1)).unwrap();
+    let resume = RunOptions {
+        resume: true,
+        ..options(folder.path())
+    };
+    let error = train_file(&file, &resume, &Silent).unwrap_err().to_string();
+    assert!(
+        error.contains("replays.json") && error.contains("round 3"),
+        "{error}"
+    );
+}
+
+#[test]
+fn changed_replays_are_named_and_published_ones_hold() {
+    let mut settings = config(&[LIVE]);
+    settings.seed = None;
+    let (runs, summary) = train(&settings, 1);
+    let folder = &summary.run_dir;
+    let replay = read_replays(folder).unwrap();
+    let digest = config_digest(&settings).unwrap();
+    let audit = of_replay("test", &digest, replay);
+    undertone_run::audit::record(folder, audit).unwrap();
+    holds(folder);
+    let published = runs.path().join("published");
+    let files = publish(folder, &published).unwrap().files;
+    assert!(files.iter().any(|name| name == "replays.json"));
+    holds(&published);
+    assert_eq!(read_replays(&published).unwrap(), read_replays(folder).unwrap());
+    let changed = |name: &str, from: &str, to: &str, expected: &str| {
+        let path = folder.join(name);
+        let before = std::fs::read_to_string(&path).unwrap();
+        assert!(before.contains(from), "{name}: {before}");
+        std::fs::write(&path, before.replacen(from, to, 1)).unwrap();
+        let verification = verify(folder).unwrap();
+        let all = verification.checks.into_iter().flat_map(|check| check.problems);
+        let problems = all.collect::<Vec<_>>().join("\n");
+        assert!(problems.contains(expected), "{name}: {problems}");
+        std::fs::write(&path, before).unwrap();
+    };
+    changed("audit.json", "\"pairs\": 5", "\"pairs\": 6", "replay.pairs");
+    changed(
+        "audit.json",
+        "\"compared\": 5",
+        "\"compared\": 6",
+        "replay.checks[0].compared",
+    );
+    changed(
+        "replays.json",
+        "\"round\": 9",
+        "\"round\": 11",
+        "expected the replay of round 9",
+    );
+    changed("replays.json", "\"R1\"", "\"R8\"", "R8");
+    changed(
+        "replays.json",
+        "\"clip_norms_per_round\": 1",
+        "\"clip_norms_per_round\": 2",
+        "clip_norms_per_round",
+    );
+}
+
+#[test]
+fn runs_that_cannot_replay_themselves_refuse_it_by_name() {
+    check_refusals(
+        &[],
+        "
+        audit={noise_probe=0}
+        audit.noise_probe ... at least 2
+        audit={lane=10,noise_probe=0,replay_every=2}
+        audit.noise_probe ... no `audit.lane`
+        audit={replay_every=-1}
+        line 6 ... `-1`
+        ",
+        |changes| parsed(changes).unwrap_err().to_string(),
+    );
+    let mut open = config(&[LIVE]);
+    open.task.privacy = None;
+    let folder = tempfile::tempdir().unwrap();
+    let error = train_file(&RunFile::new(open, "."), &options(folder.path()), &Silent).unwrap_err();
+    assert!(error.to_string().contains("privacy"), "{error}");
+}
