@@ -226,7 +226,12 @@ pub struct AuditConfig {
     /// Number of coordinates without any contribution, whose noise is tested. With `replay_every` it may be 0.
     pub noise_probe: u64,
     /// One round in so many is replayed beside the neighbour of one of its users, while its keys exist; 0 replays none.
+    #[serde(skip_serializing_if = "is_zero")]
     pub replay_every: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Default for AuditConfig {
