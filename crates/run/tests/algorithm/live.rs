@@ -67,7 +67,7 @@ const KINDS: [(&[&str], &[&str]); 9] = [
 
 /// Makes a run again, without the replays that it made while it ran, and compares the parameters of each round.
 fn made_again(run_dir: &Path) {
-    let scratch = tempfile::tempdir().unwrap();
+    let scratch = tempfile::tempdir().expect("a folder");
     let options = ReplayOptions {
         scratch: scratch.path().to_owned(),
         base: None,
@@ -78,7 +78,8 @@ fn made_again(run_dir: &Path) {
         battery: Battery::Natural,
         population: PopulationMode::Public,
     };
-    assert!(!replay(run_dir, &options).unwrap().contradicts());
+    let replayed = replay(run_dir, &options).expect("a replay");
+    assert!(!replayed.contradicts());
 }
 
 #[test]
