@@ -20,7 +20,7 @@ use crate::files::names::{AUDIT_FILE, CONFIG_FILE, MANIFEST_FILE, PUBLIC_LEDGER_
 use crate::ledger::{genesis_of, read_chain};
 use crate::replay::ReplayCheck;
 use undertone_accounting::audit::noise::holm;
-use undertone_coordinator::record::GuaranteeRecord;
+use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry};
 
 /// The relative difference that a claim may have which was made for the coordinates of a rehearsal.
 const OTHER_COORDINATES: f64 = 1e-3;
@@ -146,10 +146,17 @@ fn no_lane() -> RunError {
 /// # Errors
 /// [`RunError`] naming the file, for a run without `[audit]`, one that has not ended, and files that are damaged.
 pub fn read_lane(folder: &Path) -> Result<Recorded<'_>> {
+    let (config, entries) = finished(folder)?;
+    let strategy = strategy_of(folder)?;
+    Recorded::of(folder, &config, config_digest(&config)?, strategy, entries)
+}
+
+/// The configuration and the ledger of a finished run, or of a published copy of one.
+pub(super) fn finished(folder: &Path) -> Result<(RunConfig, Vec<LedgerEntry>)> {
     let path = folder.join(CONFIG_FILE);
     let config = RunFile::parse(&files::read_text(&path)?, &path, &[])?;
     if !files::exists(&folder.join(MANIFEST_FILE)) {
-        let expected = "a file: without it the run has not ended, and its lane is not fixed";
+        let expected = "a file: without it the run has not ended, and its audit is not fixed";
         return Err(RunError::missing(MANIFEST_FILE, expected));
     }
     let genesis = genesis_of(folder)?;
@@ -157,8 +164,7 @@ pub fn read_lane(folder: &Path) -> Result<Recorded<'_>> {
         true => crate::publish::read_ledger(&folder.join(PUBLIC_LEDGER_FILE), &genesis)?,
         false => crate::ledger::read(&folder.join(LEDGER_FILE), &genesis)?,
     };
-    let strategy = strategy_of(folder)?;
-    Recorded::of(folder, &config, config_digest(&config)?, strategy, found.entries)
+    Ok((config, found.entries))
 }
 
 fn recorded<'a>(run: &Run<'a>, config: &RunConfig) -> Result<Recorded<'a>> {

@@ -5,13 +5,11 @@
 use std::path::Path;
 
 use super::subject::Subject;
-use super::{Check, Run};
-use crate::config::{RunConfig, RunFile};
-use crate::driver::{LEDGER_FILE, replay};
+use super::{Check, Run, audit};
+use crate::config::RunConfig;
+use crate::driver::replay;
 use crate::error::{Result, RunError};
-use crate::files;
-use crate::files::names::{CONFIG_FILE, MANIFEST_FILE, PUBLIC_LEDGER_FILE, REPLAYS_FILE};
-use crate::ledger::genesis_of;
+use crate::files::names::REPLAYS_FILE;
 use crate::live::LiveRecord;
 use crate::replay::{Battery, PopulationMode, Replay, ReplayCheck};
 
@@ -51,18 +49,8 @@ pub(super) fn made(run: &Run<'_>, config: &RunConfig) -> Result<Replay> {
 /// # Errors
 /// [`RunError`] naming the file, for a run without `audit.replay_every`, one that has not ended, and a file that is damaged.
 pub fn read_replays(folder: &Path) -> Result<Replay> {
-    let path = folder.join(CONFIG_FILE);
-    let config = RunFile::parse(&files::read_text(&path)?, &path, &[])?;
-    if !files::exists(&folder.join(MANIFEST_FILE)) {
-        let expected = "a file: without it the run has not ended, and more replays may follow";
-        return Err(RunError::missing(MANIFEST_FILE, expected));
-    }
-    let genesis = genesis_of(folder)?;
-    let found = match crate::publish::is_published(folder) {
-        true => crate::publish::read_ledger(&folder.join(PUBLIC_LEDGER_FILE), &genesis)?,
-        false => crate::ledger::read(&folder.join(LEDGER_FILE), &genesis)?,
-    };
-    recorded(folder, &config, found.entries.len() as u64)
+    let (config, entries) = audit::finished(folder)?;
+    recorded(folder, &config, entries.len() as u64)
 }
 
 /// The words of `audit.json` for the run that such a replay tests.

@@ -3,9 +3,9 @@
 use undertone_run::config::RunFile;
 use undertone_run::publish::publish;
 use undertone_run::verify::{read_lane, verify};
-use undertone_run::{RunOptions, Silent, train as train_file};
+use undertone_run::{Silent, train as train_file};
 
-use crate::support::{EndsAfter, bytes, check_refusals, config, holds, options, parsed, train};
+use crate::support::{bytes, check_refusals, config, cut_and_resumed, holds, options, parsed, train};
 
 const LANE: &str = "audit={lane=40,noise_probe=24}";
 const PROBES: &str = "audit={noise_probe=24}";
@@ -84,17 +84,9 @@ fn a_run_that_goes_on_after_its_checkpoint_has_the_lane_of_a_whole_one() {
                 .collect();
             let mut settings = config(&changes);
             settings.seed = seed;
-            let mut cut = settings.clone();
+            let cut = settings.clone();
             let (whole, _) = train(&settings, 1);
-            let folder = tempfile::tempdir().unwrap();
-            cut.seed = seed;
-            let file = RunFile::new(cut, ".");
-            train_file(&file, &options(folder.path()), &EndsAfter::rounds(5)).unwrap_err();
-            let resume = RunOptions {
-                resume: true,
-                ..options(folder.path())
-            };
-            let summary = train_file(&file, &resume, &Silent).unwrap();
+            let (_folder, summary) = cut_and_resumed(&RunFile::new(cut, "."), 5);
             holds(&summary.run_dir);
             if seed.is_some() {
                 for name in ["lane.f32", "lane.json", "coins.json", "model.safetensors"] {

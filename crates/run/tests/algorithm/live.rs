@@ -9,7 +9,9 @@ use undertone_run::replay::{Battery, PopulationMode, ReplayOptions, replay};
 use undertone_run::verify::{read_replays, verify};
 use undertone_run::{RunOptions, Silent, config_digest, train as train_file};
 
-use crate::support::{EndsAfter, bytes, check_refusals, config, holds, options, parsed, train};
+use crate::support::{
+    EndsAfter, bytes, check_refusals, config, cut_and_resumed, holds, options, parsed, train,
+};
 
 const LIVE: &str = "audit={noise_probe=0,replay_every=2}";
 
@@ -133,15 +135,8 @@ fn a_run_that_goes_on_after_its_checkpoint_has_each_replay_once() {
     for changes in [KINDS[0].0, KINDS[6].0] {
         let mut settings = config(&[&[LIVE, "checkpoint.every=3"], changes].concat());
         settings.seed = None;
-        let folder = tempfile::tempdir().unwrap();
-        let file = RunFile::new(settings, ".");
         // The replay of round 3 is made, and its round is not in the checkpoint.
-        train_file(&file, &options(folder.path()), &EndsAfter::rounds(5)).unwrap_err();
-        let resume = RunOptions {
-            resume: true,
-            ..options(folder.path())
-        };
-        let summary = train_file(&file, &resume, &Silent).unwrap();
+        let (_folder, summary) = cut_and_resumed(&RunFile::new(settings, "."), 5);
         holds(&summary.run_dir);
         assert_eq!(read_replays(&summary.run_dir).unwrap().rounds, summary.rounds / 2);
     }

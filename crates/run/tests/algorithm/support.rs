@@ -113,6 +113,19 @@ pub(crate) fn holds(folder: &Path) {
     assert!(verification.holds(), "{:?}", verification.checks);
 }
 
+/// A finished run that was cut after so many rounds and resumed.
+pub(crate) fn cut_and_resumed(file: &RunFile, rounds: u64) -> (tempfile::TempDir, Summary) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cut = undertone_run::train(file, &options(folder.path()), &EndsAfter::rounds(rounds));
+    cut.expect_err("an end before the last round");
+    let resume = RunOptions {
+        resume: true,
+        ..options(folder.path())
+    };
+    let summary = undertone_run::train(file, &resume, &Silent).expect("the rest of the run");
+    (folder, summary)
+}
+
 /// Ends a run after so many rounds.
 pub(crate) struct EndsAfter {
     made: std::sync::atomic::AtomicU64,
