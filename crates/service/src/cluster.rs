@@ -21,7 +21,7 @@ use crate::keys::Keys;
 use crate::room::LEASE;
 use directory::Directory;
 pub(crate) use directory::Peer;
-pub(crate) use peers::Peers;
+pub(crate) use peers::{Peers, Silence};
 pub use roles::Roles;
 
 /// The time between two signs of life.
@@ -29,6 +29,17 @@ pub(crate) const BEAT: Duration = Duration::from_secs(1);
 
 /// A process that was not found is looked for in the store again after this time.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// The answer to where another process is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Where it is.
+    Peer(Peer),
+    /// The store was asked and lists no such process: it has ended.
+    Nobody,
+    /// The store did not answer, or was asked a moment ago. The process may have started since.
+    Unsure,
+}
 
 /// The place of a process in a service of several.
 #[derive(Debug, Clone)]
@@ -240,20 +251,33 @@ impl Cluster {
     }
 
     /// A process of this name; the store is asked where it is not known.
-    pub(crate) fn peer(&self, name: &str) -> Option<Peer> {
-        if let Some(peer) = self.directory().peer(name) {
-            return Some(peer.clone());
+    pub(crate) fn peer(&self, name: &str) -> Found {
+        self.found(|directory| directory.peer(name).cloned())
+    }
+
+    /// The later start of a process whose address refuses. Other processes may have learned of it before this one.
+    pub(crate) fn successor(&self, refused: &Peer) -> Found {
+        self.found(|directory| {
+            let peer = directory.peer(&refused.name)?;
+            (peer.epoch != refused.epoch).then(|| peer.clone())
+        })
+    }
+
+    fn found(&self, of: impl Fn(&Directory) -> Option<Peer>) -> Found {
+        if let Some(peer) = of(&self.directory()) {
+            return Found::Peer(peer);
         }
         {
             let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
             if looked.elapsed() < LOOK_AGAIN {
-                return None;
+                return Found::Unsure;
             }
             *looked = Instant::now();
         }
-        // A store that does not answer is as one that does not know the name.
-        self.look().ok()?;
-        self.directory().peer(name).cloned()
+        if self.look().is_err() {
+            return Found::Unsure;
+        }
+        of(&self.directory()).map_or(Found::Nobody, Found::Peer)
     }
 
     /// The other processes that lead these tasks now, each once.
@@ -266,7 +290,11 @@ impl Cluster {
             .collect();
         names.sort_unstable();
         names.dedup();
-        names.into_iter().filter_map(|name| self.peer(name)).collect()
+        let known = |name| match self.peer(name) {
+            Found::Peer(peer) => Some(peer),
+            Found::Nobody | Found::Unsure => None,
+        };
+        names.into_iter().filter_map(known).collect()
     }
 
     /// The processes that hold shards now. The store is asked, so that a process that has just started gets a share of the next attempt.

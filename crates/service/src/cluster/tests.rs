@@ -102,10 +102,33 @@ fn a_process_that_ends_is_asked_for_nothing_new() {
     assert_eq!(names(&one), ["one", "two"]);
     two.drain();
     assert_eq!(names(&one), ["one"], "no sign of life of its own lies between");
-    assert!(one.peer("two").is_some(), "its sessions go on");
+    assert!(matches!(one.peer("two"), Found::Peer(_)), "its sessions go on");
     two.retire();
     one.beat().unwrap();
-    assert!(one.peer("two").is_none());
+    // Within a moment of a look the store is not asked again, and a process may have started since.
+    assert_eq!(one.peer("two"), Found::Unsure);
+    std::thread::sleep(LOOK_AGAIN);
+    assert_eq!(one.peer("two"), Found::Nobody);
+}
+
+#[test]
+fn a_process_that_has_started_again_is_found_where_its_old_address_refuses() {
+    let (runtime, store) = (runtime(), Arc::new(Memory::default()));
+    let before = cluster("two", &store, &runtime);
+    let one = cluster("one", &store, &runtime);
+    let Found::Peer(old) = one.peer("two") else {
+        panic!("the process is listed");
+    };
+    std::thread::sleep(LOOK_AGAIN);
+    assert_eq!(one.successor(&old), Found::Nobody, "its session is over with it");
+    before.retire();
+    let after = cluster("two", &store, &runtime);
+    assert_eq!(one.successor(&old), Found::Unsure);
+    std::thread::sleep(LOOK_AGAIN);
+    match one.successor(&old) {
+        Found::Peer(new) => assert_eq!((new.epoch, &*new.url), (after.epoch, "https://two.example")),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

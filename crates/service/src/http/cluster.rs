@@ -22,7 +22,7 @@ use undertone_store::TaskId;
 use self::shard::Place;
 use super::bodies::{self, Bodies};
 use super::{Answer, Refused, blocking, private, protobuf, routes, text_header, version};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Found, Silence};
 use crate::identity::unhex;
 use crate::pace;
 use crate::server::{CheckedIn, Service};
@@ -158,11 +158,15 @@ async fn check_in(
 }
 
 fn busy() -> Problem {
+    later().with_retry(pace::idle(10_000))
+}
+
+/// The device asks again when it likes.
+fn later() -> Problem {
     Problem::new(
         Code::Busy,
         "the service could not serve the request; try again later",
     )
-    .with_retry(pace::idle(10_000))
 }
 
 /// The answer of the tasks that this process leads, as it travels.
@@ -250,16 +254,28 @@ async fn here(front: Front, process: &str, rest: String, mut request: Request) -
 }
 
 /// Hands a request on to another process.
+///
+/// A session is over only with its process. Where the process may have started since this one looked, the device asks again.
 async fn hand_on(front: &Front, process: &str, path: &str, request: Request) -> Response {
     let (cluster, name) = (front.cluster.clone(), process.to_owned());
-    let peer = match blocking(move || cluster.peer(&name).ok_or_else(gone)).await {
-        Ok(peer) => peer,
-        Err(problem) => return Refused(problem).into_response(),
+    let problem = match blocking(move || Ok(cluster.peer(&name))).await {
+        Ok(Found::Peer(peer)) => match front.cluster.peers.send(&peer.url, path, request).await {
+            Ok(response) => return response,
+            Err(Silence::Gone) => {
+                let cluster = front.cluster.clone();
+                match blocking(move || Ok(cluster.successor(&peer))).await {
+                    Ok(Found::Nobody) => gone(),
+                    Ok(Found::Peer(_) | Found::Unsure) => later(),
+                    Err(problem) => problem,
+                }
+            }
+            Err(silence) => silence.into(),
+        },
+        Ok(Found::Nobody) => gone(),
+        Ok(Found::Unsure) => later(),
+        Err(problem) => problem,
     };
-    match front.cluster.peers.send(&peer.url, path, request).await {
-        Ok(response) => response,
-        Err(silence) => Refused(silence.into()).into_response(),
-    }
+    Refused(problem).into_response()
 }
 
 async fn stop(State(front): State<Front>, Path(task): Path<String>) -> Response {

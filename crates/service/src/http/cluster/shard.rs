@@ -13,7 +13,7 @@ use undertone_protocol::{
 use undertone_store::SessionId;
 
 use super::super::{Answer, Refused, blocking, protobuf, text_header};
-use super::{Front, gone, hand_on};
+use super::{Front, gone, hand_on, later};
 use crate::http::bodies;
 use crate::identity::unhex;
 use crate::refusal::Refusal;
@@ -199,19 +199,13 @@ async fn ask(front: &Front, leader: &str, session: SessionId, act: &str, headers
     let path = format!("/internal/v1/sessions/{name}/{act}?process={process}");
     let response = hand_on(front, leader, &path, request).await;
     let status = response.status();
-    let busy = || {
-        Problem::new(
-            Code::Busy,
-            "the service could not serve the request; try again later",
-        )
-    };
     let body = axum::body::to_bytes(response.into_body(), limits::MAX_MESSAGE)
         .await
-        .map_err(|_| busy())?;
+        .map_err(|_| later())?;
     match status.is_success() {
-        true => read("the answer of the leader", &body, limits::MAX_MESSAGE).map_err(|_| busy()),
+        true => read("the answer of the leader", &body, limits::MAX_MESSAGE).map_err(|_| later()),
         false => {
-            Err(read("the refusal of the leader", &body, limits::MAX_MESSAGE).unwrap_or_else(|_| busy()))
+            Err(read("the refusal of the leader", &body, limits::MAX_MESSAGE).unwrap_or_else(|_| later()))
         }
     }
 }
