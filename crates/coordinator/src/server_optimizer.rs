@@ -298,6 +298,42 @@ mod tests {
         );
     }
 
+    /// One average of 1 per parameter and round: each parameter ends at the factor of its round.
+    #[test]
+    fn a_server_that_only_adds_ends_at_the_sum_of_its_averages_times_their_factors() {
+        let decay = DecayConfig {
+            last_fraction: 0.5,
+            final_factor: 0.1,
+        };
+        for (momentum, decay) in [(0.0, None), (0.9, None), (0.5, Some(decay))] {
+            let config = ServerConfig {
+                optimizer: OptimizerConfig::Sgd { momentum },
+                learning_rate: 0.3,
+                decay,
+            };
+            let mut optimizer = ServerOptimizer::new(config, &layout(8), 8);
+            let mut parameters = vec![0.0f32; 8];
+            for round in 0..8 {
+                let mut average = [0.0; 8];
+                average[round] = 1.0;
+                optimizer.step(round as u64, &average, &mut parameters);
+            }
+            let factors = config.factors(8).unwrap();
+            for (got, want) in parameters.iter().zip(&factors) {
+                assert!(
+                    (f64::from(*got) - want).abs() < 1e-6,
+                    "{parameters:?} {factors:?}"
+                );
+            }
+        }
+        let adam: OptimizerConfig = toml::from_str("kind = \"adam\"").unwrap();
+        let config = ServerConfig {
+            optimizer: adam,
+            ..ServerConfig::default()
+        };
+        assert!(config.factors(8).is_none());
+    }
+
     #[test]
     fn momentum_accumulates() {
         // Velocities 1, then 0.9 + 1 = 1.9.

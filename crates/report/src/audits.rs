@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use undertone_present::numbers::{grouped, number, upper_bound};
-use undertone_run::audit::record::{Audit, Bound};
+use undertone_run::audit::record::{Audit, Bound, FINAL};
 
 use super::RunData;
 use super::page::escaped;
@@ -132,10 +132,15 @@ fn bars(audit: &Audit) -> String {
         let confidence = number(100.0 * bound.confidence);
         let _ = writeln!(
             svg,
-            "<text x=\"0\" y=\"{}\" font-size=\"13\" fill=\"#1C2531\">{}: at least {} with {confidence} % confidence; assumption: {}</text>\n\
+            "<text x=\"0\" y=\"{}\" font-size=\"13\" fill=\"#1C2531\">{}, {}: at least {} with {confidence} % confidence; assumption: {}</text>\n\
              <rect x=\"0\" y=\"{}\" width=\"{:.1}\" height=\"12\" fill=\"#2F5D8A\"/>",
             row + 12.0,
             escaped(&bound.estimator),
+            if bound.adversary == FINAL {
+                "final model alone"
+            } else {
+                "all rounds"
+            },
             number(bound.epsilon_lower),
             escaped(&bound.assumption),
             row + 18.0,
@@ -159,6 +164,7 @@ fn bars(audit: &Audit) -> String {
         x(claim.epsilon),
         upper_bound(claim.epsilon),
     );
-    svg + "<figcaption>Lower bounds as bars. A tick marks the largest bound that so many canaries could have shown. The line is the \
+    svg + "<figcaption>Lower bounds as bars. A tick marks the largest bound that so many canaries could have shown, or any number of them in \
+           the final model without guesses. The line is the \
            claim, which rests on proof.</figcaption>\n</figure>\n"
 }

@@ -2,6 +2,7 @@
 
 pub mod canaries;
 pub mod exposure;
+pub mod final_model;
 pub mod lane;
 pub mod noise;
 pub mod record;

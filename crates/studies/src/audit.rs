@@ -12,4 +12,6 @@ pub mod mechanism;
 pub use undertone_run::audit::{noise, record};
 
 #[cfg(test)]
+mod reach;
+#[cfg(test)]
 mod tests;

@@ -107,7 +107,7 @@ fn failed(changes: &[&str], ask: Ask) -> Vec<String> {
         let size = Size {
             canaries: 100,
             probes: 4096,
-            noise_factor: 1.0,
+            control: None,
         };
         let setting = Setting {
             task: &file.config.task,

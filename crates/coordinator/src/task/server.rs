@@ -95,6 +95,25 @@ impl ServerConfig {
         let progress = ((round as f64 - start) / span).clamp(0.0, 1.0);
         self.learning_rate * (1.0 - progress * (1.0 - decay.final_factor))
     }
+
+    /// The factor of each round's average in the parameters after `rounds` rounds: they are the initial ones plus the sum of all averages,
+    /// each times its factor. `None` for an optimizer that does more than add.
+    #[must_use]
+    pub fn factors(&self, rounds: u64) -> Option<Vec<f64>> {
+        let OptimizerConfig::Sgd { momentum } = self.optimizer else {
+            return None;
+        };
+        let mut factor = 0.0;
+        let mut factors: Vec<f64> = (0..rounds)
+            .rev()
+            .map(|round| {
+                factor = self.learning_rate_at(round, rounds) + momentum * factor;
+                factor
+            })
+            .collect();
+        factors.reverse();
+        Some(factors)
+    }
 }
 
 impl Default for OptimizerConfig {

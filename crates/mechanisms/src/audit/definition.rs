@@ -144,6 +144,28 @@ impl Definition {
         }
         Ok(whitened)
     }
+
+    /// `C^-T a`: the noise `Z` of all rounds enters the sum of the releases `C^-1 Z`, each times its entry of `a`, as `(C^-T a)^T Z`.
+    ///
+    /// # Errors
+    /// [`MechanismError::Setting`] unless `a` has one number per round; [`MechanismError::NoDefinition`] for trees.
+    pub fn solve_transposed(&self, a: &[f64]) -> Result<Vec<f64>> {
+        if !self.is_square() {
+            return Err(no_definition("a tree".to_owned()));
+        }
+        if a.len() != self.rounds {
+            let expected = "one number per round";
+            return Err(setting("number of factors", expected, a.len() as f64));
+        }
+        let mut x = a.to_vec();
+        for (t, row) in self.rows.iter().enumerate().rev() {
+            x[t] /= row[t];
+            for s in 0..t {
+                x[s] -= row[s] * x[t];
+            }
+        }
+        Ok(x)
+    }
 }
 
 fn no_definition(strategy: String) -> MechanismError {
@@ -205,6 +227,12 @@ mod tests {
         for strategy in strategies {
             let definition = Definition::new(&strategy, rounds).unwrap();
             let noise = reference::matrix(&strategy.recurrence(rounds).unwrap(), rounds);
+            let factors: Vec<f64> = (0..rounds).map(|t| 1.0 + (t % 4) as f64).collect();
+            let solved = definition.solve_transposed(&factors).unwrap();
+            for (s, solved) in solved.into_iter().enumerate() {
+                let want: f64 = factors.iter().zip(&noise).map(|(a, noise)| a * noise[s]).sum();
+                assert!((solved - want).abs() < 1e-9, "{}: {s}: {solved}", strategy.name());
+            }
             for (t, row) in definition.rows.iter().enumerate() {
                 for s in 0..rounds {
                     let got: f64 = row.iter().zip(&noise).map(|(c, noise)| c * noise[s]).sum();
@@ -223,6 +251,7 @@ mod tests {
         assert_eq!(whitened, [1.0, 10.0, 2.5, 25.0, 5.0, 50.0]);
         assert_eq!(definition.column(1).unwrap(), [0.0, 1.0, 0.5]);
         assert!(definition.whiten(&[0.0; 5], 2).is_err() && definition.column(3).is_err());
+        assert!(definition.solve_transposed(&[0.0; 2]).is_err());
     }
 
     #[test]
@@ -231,7 +260,8 @@ mod tests {
         assert!(!tree.is_square() && tree.rounds() == 4);
         let full = TreeFull::new(4, TreeLayout::CompleteNodes).unwrap();
         let error = Definition::new(&Strategy::TreeFull(full), 4).unwrap_err();
-        for error in [tree.whiten(&[0.0; 4], 1).unwrap_err(), error] {
+        let solved = tree.solve_transposed(&[0.0; 4]).unwrap_err();
+        for error in [tree.whiten(&[0.0; 4], 1).unwrap_err(), solved, error] {
             assert!(error.to_string().contains("square matrix"), "{error}");
         }
     }

@@ -10,7 +10,8 @@ use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, SamplingProbability}
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_mechanisms::audit::Definition;
 
-use super::record::{ANY, Bound, CanaryPlan, FDP};
+use super::final_model::FinalModel;
+use super::record::{ANY, Bound, CanaryPlan, FDP, FINAL, ITERATES};
 use crate::error::Result;
 
 /// Max number of values that the likelihood of sampled canaries is computed from. More cost time and show little.
@@ -42,6 +43,8 @@ pub struct Lane {
     pub probes: Vec<f64>,
     /// Sizes of the cohorts.
     pub cohort_sizes: Vec<f64>,
+    /// The canaries in the final model; `None` where the server does more than add.
+    pub final_model: Option<FinalModel>,
 }
 
 /// The signal `|C 1_P|` of each canary, and the sum `<C Y, C 1_P>` over its whitened values, for canaries in these rounds.
@@ -91,7 +94,7 @@ pub fn plan(
     })
 }
 
-/// The bounds of all estimators; the first is the headline.
+/// The bounds of all estimators; the first is the headline. Those from the final model stand at the end.
 ///
 /// # Errors
 /// From the estimators.
@@ -101,55 +104,91 @@ pub fn bounds(
     fixed: &CanaryPlan,
     significance: Significance,
 ) -> Result<Vec<Bound>> {
-    let (scores, unknown) = scores(lane)?;
     let delta = Delta::new(lane.claim.delta)?;
-    let bound = |estimator: &str, assumption: &str| Bound {
+    let bound = |adversary: &str, estimator: &str, assumption: &str| Bound {
         level: level.to_owned(),
-        adversary: "all_iterates".to_owned(),
-        unknown_to_attacker: unknown.iter().map(|&secret| secret.to_owned()).collect(),
+        adversary: adversary.to_owned(),
+        unknown_to_attacker: unknown(lane, adversary),
         canaries: lane.coins.len() as u64,
         members: lane.coins.iter().filter(|coin| **coin).count() as u64,
         guesses: None,
         correct: None,
         confidence: 1.0 - significance.get(),
-        headline: estimator == ANY,
+        headline: estimator == ANY && adversary == ITERATES,
         estimator: estimator.to_owned(),
         assumption: assumption.to_owned(),
         epsilon_lower: 0.0,
         most_that_could_show: None,
         p_at_claim: None,
     };
-    let guessed = |estimator: &str, assumption: &str, guesses: u64| -> Result<Bound> {
-        let outcome = guess(&scores, &lane.coins, guesses)?;
-        let bound = Bound {
-            guesses: Some(outcome.guesses()),
-            correct: Some(outcome.correct()),
-            ..bound(estimator, assumption)
+    let guessed = |adversary: &str, scores: &[f64]| -> Result<[Bound; 2]> {
+        let of = |estimator: &str, assumption: &str, guesses: u64| {
+            let outcome = guess(scores, &lane.coins, guesses)?;
+            let bound = Bound {
+                guesses: Some(outcome.guesses()),
+                correct: Some(outcome.correct()),
+                ..bound(adversary, estimator, assumption)
+            };
+            bound.of_counts(&lane.claim)
         };
-        bound.of_counts(&lane.claim)
+        Ok([
+            of(ANY, "none", fixed.guesses)?,
+            of(FDP, "Gaussian trade-off", fixed.guesses_fdp)?,
+        ])
     };
-    let any = guessed(ANY, "none", fixed.guesses)?;
-    let fdp = guessed(FDP, "Gaussian trade-off", fixed.guesses_fdp)?;
     let (estimator, epsilon) = match lane.sampling_probability {
         Some(q) => {
             let step = sampled_step(lane, q, significance)?;
             let epsilon = sampled::epsilon(step, SamplingProbability::new(q)?, lane.rounds as u64, delta)?;
             ("gaussian.sampled", epsilon)
         }
-        None => (
-            "gaussian.shift",
-            epsilon_of_mu(shift(lane, significance)?, delta)?,
-        ),
+        None => {
+            let mu = shift(lane, &lane.signals, &lane.matched, significance)?;
+            (SHIFT, epsilon_of_mu(mu, delta)?)
+        }
     };
-    let model = Bound {
+    let mut all = guessed(ITERATES, &scores(lane)?)?.to_vec();
+    all.push(Bound {
         epsilon_lower: epsilon.get(),
-        ..bound(estimator, "Gaussian noise of any scale")
-    };
-    Ok(vec![any, fdp, model])
+        ..bound(ITERATES, estimator, GAUSSIAN)
+    });
+    if let Some(last) = &lane.final_model {
+        all.extend(guessed(
+            FINAL,
+            &last.scores(NoiseMultiplier::new(lane.noise_multiplier)?),
+        )?);
+        if let Some((signals, matched)) = last.matched() {
+            let mu = shift(lane, signals, &matched, significance)?;
+            let strongest = signals.iter().copied().fold(0.0, f64::max) / lane.noise_multiplier;
+            all.push(Bound {
+                epsilon_lower: epsilon_of_mu(mu, delta)?.get(),
+                most_that_could_show: Some(epsilon_of_mu(strongest, delta)?.get()),
+                ..bound(FINAL, SHIFT, GAUSSIAN)
+            });
+        }
+    }
+    Ok(all)
 }
 
-/// The log likelihood ratios of the canaries, in against out, and the secrets that they do not use.
-fn scores(lane: &Lane) -> Result<(Vec<f64>, Vec<&'static str>)> {
+/// The estimator of a shift by one contribution in known rounds, and its assumption.
+const SHIFT: &str = "gaussian.shift";
+const GAUSSIAN: &str = "Gaussian noise of any scale";
+
+/// The secrets that an attacker does not use.
+fn unknown(lane: &Lane, adversary: &str) -> Vec<String> {
+    let mut secrets = vec!["coins"];
+    if lane.sampling_probability.is_some() {
+        secrets.push("Poisson coins");
+    }
+    secrets.push("noise key");
+    if adversary == FINAL {
+        secrets.push("all models but the last");
+    }
+    secrets.into_iter().map(str::to_owned).collect()
+}
+
+/// The log likelihood ratios of the canaries, in against out.
+fn scores(lane: &Lane) -> Result<Vec<f64>> {
     let canaries = lane.coins.len();
     let z = NoiseMultiplier::new(lane.noise_multiplier)?;
     match lane.sampling_probability {
@@ -159,14 +198,12 @@ fn scores(lane: &Lane) -> Result<(Vec<f64>, Vec<&'static str>)> {
                 let values = lane.canaries.iter().skip(canary).step_by(canaries).copied();
                 sampled::log_likelihood_ratio(q, z, values)
             };
-            let scores = (0..canaries).map(of).collect();
-            Ok((scores, vec!["coins", "Poisson coins", "noise key"]))
+            Ok((0..canaries).map(of).collect())
         }
         None => {
             let variance = z.get() * z.get();
             let of = |(matched, signal): (&f64, &f64)| (matched - 0.5 * signal * signal) / variance;
-            let scores = lane.matched.iter().zip(&lane.signals).map(of).collect();
-            Ok((scores, vec!["coins", "noise key"]))
+            Ok(lane.matched.iter().zip(&lane.signals).map(of).collect())
         }
     }
 }
@@ -198,13 +235,13 @@ fn sampled_step(lane: &Lane, q: f64, significance: Significance) -> Result<f64> 
 }
 
 /// The lower limit of `mu` of the canary with the strongest signal, over the noise of the probes.
-fn shift(lane: &Lane, significance: Significance) -> Result<f64> {
+fn shift(lane: &Lane, signals: &[f64], matched: &[f64], significance: Significance) -> Result<f64> {
     // PRIVACY: the spread is that of pure noise, one for all canaries. A spread fitted to each side would move epsilon far.
     let squares: f64 = lane.probes.iter().map(|value| value * value).sum();
     let spread = lane.noise_multiplier * (squares / lane.probes.len().max(1) as f64).sqrt();
     // The score of a canary that is in has the mean `a mu` and variance 1, with one step `a` for all canaries, stated as 1.
     let (mut product, mut square, mut strongest) = (0.0, 0.0, 0.0f64);
-    for ((matched, signal), coin) in lane.matched.iter().zip(&lane.signals).zip(&lane.coins) {
+    for ((matched, signal), coin) in matched.iter().zip(signals).zip(&lane.coins) {
         if *coin && *signal > 0.0 {
             product += matched / (spread * spread);
             square += (signal / spread).powi(2);

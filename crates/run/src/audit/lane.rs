@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
+use undertone_accounting::SamplingProbability;
 use undertone_accounting::audit::Significance;
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry, PrivacyReport};
@@ -16,6 +17,7 @@ use undertone_mechanisms::audit::Definition;
 use undertone_present::numbers::hex;
 
 use super::canaries::{CONFIRMATION, Lane, bounds, matched_filters, plan};
+use super::final_model::{FinalModel, Rounds};
 use super::noise::NoiseTests;
 use super::record::{Audit, Bound};
 use crate::config::{AuditConfig, RunConfig};
@@ -36,6 +38,8 @@ pub struct Recorded<'a> {
     audit: AuditConfig,
     /// The matrix of correlated noise. A run that has one rests on a participation schema, so the rounds of a canary may be known.
     strategy: Option<Strategy>,
+    /// The factors of the releases in the final model, where the server only adds.
+    factors: Option<Vec<f64>>,
     entries: Vec<LedgerEntry>,
     record: LaneRecord,
     released: Vec<f32>,
@@ -94,6 +98,7 @@ impl<'a> Recorded<'a> {
             config_sha256,
             audit,
             strategy,
+            factors: task.server.factors(entries.len() as u64),
             entries,
             record,
             released: values.map(|&bytes| f32::from_le_bytes(bytes)).collect(),
@@ -186,18 +191,28 @@ impl<'a> Recorded<'a> {
                 .collect()
         };
         let of_canaries = split(0..canaries, 1.0);
+        let sampling_probability = match (&definition, first) {
+            (None, Some(first)) => Some(first.sampling_probability),
+            _ => None,
+        };
+        let shadowed = self.rounds_of_shadows();
         let (signals, matched) = match &definition {
-            Some(definition) => matched_filters(definition, &self.rounds_of_shadows(), &of_canaries)?,
+            Some(definition) => matched_filters(definition, &shadowed, &of_canaries)?,
             None => (Vec::new(), Vec::new()),
         };
+        let rounds = match sampling_probability {
+            Some(q) => Rounds::Secret(SamplingProbability::new(q)?),
+            None => Rounds::Known(&shadowed),
+        };
+        let last = |factors: &Vec<f64>| {
+            FinalModel::new(factors, definition.as_ref(), rounds, &of_canaries, canaries)
+        };
+        let final_model = self.factors.as_ref().map(last).transpose()?;
         Ok(Lane {
             claim: claim.clone(),
             rounds: self.entries.len(),
             noise_multiplier,
-            sampling_probability: match self.strategy.is_some() {
-                true => None,
-                false => first.map(|first| first.sampling_probability),
-            },
+            sampling_probability,
             coins,
             signals,
             matched,
@@ -208,6 +223,7 @@ impl<'a> Recorded<'a> {
                 .iter()
                 .map(|entry| entry.cohort_size as f64)
                 .collect(),
+            final_model,
         })
     }
 

@@ -54,9 +54,9 @@ pub struct Audit {
     /// The exposure of secrets of invented users in a copy of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exposure: Option<Exposed>,
-    /// Added noise over stated noise, in a positive control.
+    /// The error that was planted, in a positive control.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control: Option<f64>,
+    pub control: Option<Control>,
     /// One of [`Verdict`]'s sentences.
     pub verdict: String,
     /// Sentences for readers.
@@ -116,6 +116,35 @@ impl CanaryPlan {
     }
 }
 
+/// An error that is planted on purpose, so that the instrument can be seen to work.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Control {
+    /// This factor of the stated noise is added.
+    Noise(f64),
+    /// The attacker is told the coins of Poisson cohorts, which the claim takes to be secret.
+    PoissonCoins,
+}
+
+impl Control {
+    fn sentence(self) -> String {
+        let planted = match self {
+            Self::Noise(factor) => format!("{} of the stated noise was added", number(factor)),
+            Self::PoissonCoins => {
+                "the attacker was told the rounds of each canary, which the claim takes to be secret"
+                    .to_owned()
+            }
+        };
+        format!("This is a positive control: {planted}, so that the instrument can be seen to work.")
+    }
+}
+
+/// The attacker who sees the release of each round.
+pub const ITERATES: &str = "all_iterates";
+
+/// The attacker who sees the final model alone.
+pub const FINAL: &str = "final_model";
+
 /// The estimator of the headline, which assumes nothing about the mechanism.
 pub const ANY: &str = "one_run.any";
 
@@ -128,7 +157,7 @@ pub const FDP: &str = "one_run_fdp.gaussian";
 pub struct Bound {
     /// `mechanism` for a rehearsal, `lane` for canaries in the run itself.
     pub level: String,
-    /// `all_iterates`.
+    /// [`ITERATES`] or [`FINAL`].
     pub adversary: String,
     /// Secrets that the attacker is assumed not to know.
     pub unknown_to_attacker: Vec<String>,
@@ -153,7 +182,7 @@ pub struct Bound {
     pub assumption: String,
     /// The lower bound on epsilon at the claim's delta.
     pub epsilon_lower: f64,
-    /// The bound if every guess had been right.
+    /// The bound if every guess had been right; for the final model without guesses, the bound of canaries without number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most_that_could_show: Option<f64>,
     /// The probability of as many correct guesses, at most, if the claim holds.
@@ -295,6 +324,18 @@ impl Audit {
                 number(claim),
             ));
         }
+        let last = self
+            .canaries
+            .iter()
+            .find(|bound| bound.adversary == FINAL && bound.guesses.is_none());
+        if let Some(most) = last.and_then(|bound| bound.most_that_could_show) {
+            statements.push(format!(
+                "An attacker who sees the final model alone could show an epsilon of at most {} by such canaries, however many there are, of a \
+                 claim of {}.",
+                number(most),
+                number(claim),
+            ));
+        }
         if let Some(noise) = &self.noise {
             statements.push(format!(
                 "{} values of pure noise were tested; the smallest p-value after Holm's correction is {}. Such a test finds noise that is a \
@@ -316,12 +357,7 @@ impl Audit {
                 .to_owned(),
             );
         }
-        if let Some(control) = self.control {
-            statements.push(format!(
-                "This is a positive control: {} of the stated noise was added, so that the instrument can be seen to work.",
-                number(control)
-            ));
-        }
+        statements.extend(self.control.map(Control::sentence));
         if let Some(replay) = &self.replay {
             statements.push(format!(
                 "{} (user, round) pairs of {} were replayed with and without the user. A replay proves the sensitivity of these sums for \

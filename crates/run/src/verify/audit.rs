@@ -11,7 +11,7 @@ use super::subject::Subject;
 use super::{Check, Run, replays};
 use crate::audit::lane::{LEVEL, Recorded};
 use crate::audit::noise::Source;
-use crate::audit::record::{ANY, Audit, SCHEMA};
+use crate::audit::record::{ANY, Audit, ITERATES, SCHEMA};
 use crate::config::{RunConfig, RunFile};
 use crate::driver::{LEDGER_FILE, config_digest, strategy_of};
 use crate::error::{Result, RunError};
@@ -114,12 +114,15 @@ fn made_again(run: &Run<'_>, written: &Audit, check: &mut Check) -> Result<Audit
     }
     if let Some(claim) = made.claim.clone() {
         let bounds = std::mem::take(&mut made.canaries);
-        for mut bound in bounds {
-            let headline = bound.estimator == ANY;
-            bound.headline = headline;
+        for (place, mut bound) in bounds.into_iter().enumerate() {
+            if place == 0 {
+                // PRIVACY: without a headline no bound could contradict the claim.
+                (bound.estimator, bound.adversary) = (ANY.to_owned(), ITERATES.to_owned());
+            }
+            bound.headline = bound.estimator == ANY && bound.adversary == ITERATES;
             if let Some(plan) = &made.plan {
                 bound.canaries = plan.canaries;
-                bound.guesses = bound.guesses.map(|_| match headline {
+                bound.guesses = bound.guesses.map(|_| match bound.estimator == ANY {
                     true => plan.guesses,
                     false => plan.guesses_fdp,
                 });

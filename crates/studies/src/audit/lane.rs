@@ -4,6 +4,7 @@
 //! clipping, the sum, the estimator, the noise and the ledger are those of a run: [`RunHead`] opens and closes each round.
 
 use rand_core::Rng;
+use undertone_accounting::SamplingProbability;
 use undertone_aggregation::{BoundedSum, Estimator, ParamLayout};
 use undertone_coordinator::cohorts::Cohorts;
 use undertone_coordinator::entropy::RoundEntropy;
@@ -15,9 +16,11 @@ use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry};
 use undertone_coordinator::sampling::Sampling;
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
 use undertone_coordinator::task::{Algorithm, ClipConfig, TaskConfig};
-use undertone_mechanisms::Strategy;
 use undertone_mechanisms::audit::Definition;
+use undertone_mechanisms::{IdentityMatrix, Strategy};
 use undertone_run::audit::canaries::{Lane, matched_filters};
+use undertone_run::audit::final_model::{FinalModel, Rounds};
+use undertone_run::audit::record::Control;
 use undertone_run::error::{Result, RunError};
 
 /// The run whose mechanism is tested.
@@ -38,8 +41,18 @@ pub struct Size {
     pub canaries: u64,
     /// Number of coordinates without contributions.
     pub probes: usize,
-    /// Added noise over stated noise: 1 in an audit. A smaller number plants an error, as a positive control.
-    pub noise_factor: f64,
+    /// The error that is planted, in a positive control.
+    pub control: Option<Control>,
+}
+
+impl Size {
+    /// Added noise over stated noise.
+    fn noise_factor(&self) -> f64 {
+        match self.control {
+            Some(Control::Noise(factor)) => factor,
+            Some(Control::PoissonCoins) | None => 1.0,
+        }
+    }
 }
 
 impl Setting<'_> {
@@ -111,6 +124,14 @@ impl Planned {
         let claim = stated.planned()?.ok_or_else(missing)?;
         let mut task = setting.task.clone();
         let by_schema = stated.bounded().is_some();
+        if by_schema && size.control == Some(Control::PoissonCoins) {
+            let expected = "`poisson` where the coins are told: the rounds under a participation schema may be known anyway";
+            return Err(RunError::value(
+                "cohort.sampling",
+                expected,
+                setting.task.cohort.sampling.name(),
+            ));
+        }
         let mut canaries = size.canaries;
         let (q, per_round) = (stated.sampling_probability(), stated.users_per_round());
         task.cohort.users_per_round = None;
@@ -142,7 +163,7 @@ impl Planned {
                 Some(bounded) => Some(bounded.mechanism().noise_multiplier().get()),
                 None => stated.round(0).noise_multiplier,
             };
-            privacy.noise_multiplier = z.map(|z| z * size.noise_factor);
+            privacy.noise_multiplier = z.map(|z| z * size.noise_factor());
             privacy.target_epsilon = None;
             privacy.max_epsilon = None;
             privacy.delta = Some(claim.delta);
@@ -209,8 +230,9 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
             ));
         }
     };
-    let stated = plan.round(0).noise_std / unit / size.noise_factor;
-    let sampling_probability = (plan.bounded().is_none()).then(|| plan.sampling_probability());
+    let stated = plan.round(0).noise_std / unit / size.noise_factor();
+    let told = size.control == Some(Control::PoissonCoins);
+    let sampling_probability = (plan.bounded().is_none() && !told).then(|| plan.sampling_probability());
     let mut coins_from = randomness.generator(Purpose::Audit, 0, 0);
     let coins: Vec<bool> = (0..canaries).map(|_| coins_from.next_u32() & 1 == 1).collect();
     let key = ParticipationKey::new(randomness);
@@ -285,10 +307,21 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
     };
     let probes = split(canaries..columns, stated);
     let canary_values = split(0..canaries, 1.0);
-    let (signals, matched) = match &definition {
-        Some(definition) => matched_filters(definition, &drawn, &canary_values)?,
+    let independent = match told {
+        true => Some(Definition::new(&Strategy::Independent(IdentityMatrix), rounds)?),
+        false => None,
+    };
+    let (signals, matched) = match definition.as_ref().or(independent.as_ref()) {
+        Some(known) => matched_filters(known, &drawn, &canary_values)?,
         None => (Vec::new(), Vec::new()),
     };
+    let known = match sampling_probability {
+        Some(q) => Rounds::Secret(SamplingProbability::new(q)?),
+        None => Rounds::Known(&drawn),
+    };
+    let last =
+        |factors: Vec<f64>| FinalModel::new(&factors, definition.as_ref(), known, &canary_values, canaries);
+    let final_model = task.server.factors(task.rounds).map(last).transpose()?;
     Ok(Lane {
         claim,
         rounds,
@@ -300,5 +333,6 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
         canaries: canary_values,
         probes,
         cohort_sizes,
+        final_model,
     })
 }

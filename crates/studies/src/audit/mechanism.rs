@@ -36,7 +36,7 @@ impl MechanismAudit<'_> {
             self.size.probes,
             &lane.cohort_sizes,
         )?);
-        audit.control = (self.size.noise_factor != 1.0).then_some(self.size.noise_factor);
+        audit.control = self.size.control;
         if self.canaries {
             let fixed = canaries::plan(self.config_sha256, number, self.size.probes, &claim)?;
             audit.plan_sha256 = Some(fixed.sha256()?);

@@ -6,7 +6,7 @@ use undertone_coordinator::task::TaskConfig;
 use super::lane::{self, Setting, Size};
 use super::mechanism::MechanismAudit;
 use super::noise::NoiseTests;
-use super::record::{Audit, Verdict};
+use super::record::{Audit, Control, Verdict};
 use undertone_run::audit::canaries::Lane;
 
 const TASK: &str = r#"
@@ -32,7 +32,7 @@ fn size(noise_factor: f64) -> Size {
     Size {
         canaries: 600,
         probes: 128,
-        noise_factor,
+        control: (noise_factor != 1.0).then_some(Control::Noise(noise_factor)),
     }
 }
 

@@ -12,6 +12,7 @@ use undertone_run::verify::read_lane;
 use undertone_run::{config_digest, named_strategy, randomness, read};
 use undertone_studies::audit::lane::{Setting, Size};
 use undertone_studies::audit::mechanism::MechanismAudit;
+use undertone_studies::audit::record::Control;
 
 use super::FileArgs;
 use crate::output::Output;
@@ -36,11 +37,29 @@ struct RunArgs {
     /// Fix the coins and the noise of the rehearsal, for study (default: the operating system's entropy).
     #[arg(long)]
     seed: Option<u64>,
-    /// Run a positive control: add half of the stated noise, which the audit should report.
-    #[arg(long)]
-    control: bool,
+    /// Run a positive control: plant an error that the audit should report, by default half of the stated noise.
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "half-noise", value_name = "ERROR")]
+    control: Option<Planted>,
     #[command(flatten)]
     file: FileArgs,
+}
+
+/// The error of a positive control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Planted {
+    /// Add half of the stated noise.
+    HalfNoise,
+    /// Tell the attacker the coins of Poisson cohorts, which the claim takes to be secret.
+    PoissonCoins,
+}
+
+impl Planted {
+    fn control(self) -> Control {
+        match self {
+            Self::HalfNoise => Control::Noise(0.5),
+            Self::PoissonCoins => Control::PoissonCoins,
+        }
+    }
 }
 
 /// The level of an audit with canaries.
@@ -88,7 +107,7 @@ pub(super) fn noise(args: &NoiseArgs, output: &Output) -> anyhow::Result<()> {
 
 /// Reads the lane of a finished run, or of a published copy of one.
 fn of_run(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> {
-    if args.control || args.seed.is_some() || !args.set.is_empty() || args.users.is_some() {
+    if args.control.is_some() || args.seed.is_some() || !args.set.is_empty() || args.users.is_some() {
         bail!("--control, --seed, --set and --users: expected a rehearsal; the lane of a run is as it is");
     }
     if !args.run.is_dir() {
@@ -133,7 +152,7 @@ fn audit(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> 
         size: Size {
             canaries: args.canaries,
             probes: args.probes,
-            noise_factor: if args.control { 0.5 } else { 1.0 },
+            control: args.control.map(Planted::control),
         },
         config_sha256: &config_sha256,
         canaries,

@@ -2,7 +2,7 @@
 
 use undertone_present::numbers::{epsilon_delta, number};
 use undertone_studies::audit::noise::Source;
-use undertone_studies::audit::record::{Audit, Bound};
+use undertone_studies::audit::record::{Audit, Bound, FINAL};
 
 use crate::output::facts;
 
@@ -63,9 +63,14 @@ fn of_bound(bound: &Bound) -> String {
         .most_that_could_show
         .map(|most| format!(", at most {} could have been shown", number(most)));
     format!(
-        "epsilon at least {} with {} % confidence, by {} ({guesses} about {} canaries; assumption: {}{}){}",
+        "epsilon at least {} with {} % confidence from {}, by {} ({guesses} about {} canaries; assumption: {}{}){}",
         number(bound.epsilon_lower),
         number(100.0 * bound.confidence),
+        if bound.adversary == FINAL {
+            "the final model alone"
+        } else {
+            "all rounds"
+        },
         bound.estimator,
         bound.canaries,
         bound.assumption,
