@@ -228,6 +228,10 @@ fn a_recorded_audit_is_verified_figure_by_figure_and_shown_in_the_report() {
     forge("headline", &|audit| {
         audit["canaries"][0]["headline"] = false.into();
     });
+    forge("adversary", &|audit| {
+        audit["canaries"][0]["adversary"] = "final_model".into();
+        audit["canaries"][0]["headline"] = false.into();
+    });
     forge("claim", &|audit| audit["claim"]["epsilon"] = 0.01.into());
     forge("p_holm", &|audit| {
         audit["noise"]["tests"][0]["p_holm"] = 0.5017.into();
