@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use undertone_present::numbers::{grouped, number, upper_bound};
-use undertone_run::audit::record::{Audit, Bound, FINAL};
+use undertone_run::audit::record::{Audit, Bound};
 
 use super::RunData;
 use super::page::escaped;
@@ -136,11 +136,7 @@ fn bars(audit: &Audit) -> String {
              <rect x=\"0\" y=\"{}\" width=\"{:.1}\" height=\"12\" fill=\"#2F5D8A\"/>",
             row + 12.0,
             escaped(&bound.estimator),
-            if bound.adversary == FINAL {
-                "final model alone"
-            } else {
-                "all rounds"
-            },
+            bound.seen(),
             number(bound.epsilon_lower),
             escaped(&bound.assumption),
             row + 18.0,

@@ -1,7 +1,7 @@
 //! Canaries in the final model, for an attacker who saw none of the rounds before.
 //!
-//! A server that only adds ends at the sum of all releases, each times a factor of its round. Independent noise of that sum grows with all
-//! rounds, and a user with few of them; correlated noise cancels, so the final model tells more of a user.
+//! A server that only adds ends at the sum of all releases, each times a factor of its round. That sum holds the noise of all rounds, and
+//! a user's updates of few rounds. Correlated noise cancels in the sum, so the final model tells more of a user than under independent noise.
 
 use undertone_accounting::{NoiseMultiplier, SamplingProbability};
 use undertone_mechanisms::audit::Definition;

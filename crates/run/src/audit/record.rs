@@ -191,6 +191,15 @@ pub struct Bound {
 }
 
 impl Bound {
+    /// The releases that the attacker sees, in words.
+    #[must_use]
+    pub fn seen(&self) -> &'static str {
+        match self.adversary == FINAL {
+            true => "the final model alone",
+            false => "all rounds",
+        }
+    }
+
     /// The bound with the figures that follow from its counts under a claim; unchanged for an estimator without guesses.
     ///
     /// # Errors

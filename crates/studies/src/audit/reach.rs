@@ -64,7 +64,7 @@ const POISSON: &str = r#"rounds = 1000
     cohort = { sampling = "poisson", sampling_probability = 0.01 }
     privacy = { noise_multiplier = 1.0, delta = 1e-5 }"#;
 
-/// Bounds that others simulated, less a fifth for the spread of a median.
+/// The floors are four fifths of the bounds that a simulation gave, because a median spreads.
 fn poisson_canaries_reach_part_of_the_claim(number: u64) {
     let audits = audits(&task(POISSON), None, number);
     for (adversary, estimator, floor) in [
@@ -110,7 +110,6 @@ fn an_attacker_who_knows_the_poisson_coins_exceeds_the_claim() {
         audit.canaries[0].headline && audit.canaries[0].epsilon_lower > claim
     };
     let beyond = audits.iter().filter(exceeds).count();
-
     assert!(beyond >= 19, "{beyond} of {AUDITS}");
     assert_eq!(audits[0].control, Some(Control::PoissonCoins));
     assert!((audits[0].statements.iter()).any(|text| text.contains("was told the rounds of each canary")));

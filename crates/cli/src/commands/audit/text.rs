@@ -2,7 +2,7 @@
 
 use undertone_present::numbers::{epsilon_delta, number};
 use undertone_studies::audit::noise::Source;
-use undertone_studies::audit::record::{Audit, Bound, FINAL};
+use undertone_studies::audit::record::{Audit, Bound};
 
 use crate::output::facts;
 
@@ -66,11 +66,7 @@ fn of_bound(bound: &Bound) -> String {
         "epsilon at least {} with {} % confidence from {}, by {} ({guesses} about {} canaries; assumption: {}{}){}",
         number(bound.epsilon_lower),
         number(100.0 * bound.confidence),
-        if bound.adversary == FINAL {
-            "the final model alone"
-        } else {
-            "all rounds"
-        },
+        bound.seen(),
         bound.estimator,
         bound.canaries,
         bound.assumption,
