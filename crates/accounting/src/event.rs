@@ -9,7 +9,7 @@ mod pair;
 mod truncated;
 mod validate;
 
-pub(crate) use pair::pair;
+pub(crate) use pair::{binomial, pair};
 
 /// Logarithm of a tail mass that suffices to learn whether an event has a loss distribution at all.
 pub(crate) const FIRST_LOOK: f64 = -40.0;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use undertone_accounting::participation::Participation;
 use undertone_aggregation::{Bound, BoundedSum, Encoding, Estimator, NonFinite};
-use undertone_mechanisms::{MechanismError, NoisedAverage, RawAverage, fault::planted};
+use undertone_mechanisms::{MechanismError, NoisedAverage, RawAverage, RawSum, fault::planted};
 use undertone_models::SequenceModel;
 
 use crate::account::Account;
@@ -24,7 +24,7 @@ use crate::entropy::RoundEntropy;
 use crate::error::{CoordinatorError, Result};
 use crate::identity::{ModelIdentity, digest_of};
 use crate::noise::Noise;
-use crate::plan::{Cost, PrivacyPlan, RoundPlan, Spending};
+use crate::plan::{Cost, LaneSum, PrivacyPlan, RoundPlan, Spending};
 use crate::record::LedgerEntry;
 use crate::server_optimizer::ServerOptimizer;
 use crate::source::{Gathered, Participants, RoundSum};
@@ -95,7 +95,7 @@ impl std::fmt::Debug for Trained {
 
 /// A sum that has passed every check, ready for the noise.
 enum Checked {
-    Raw(RawAverage, Option<undertone_mechanisms::RawSum>),
+    Raw(RawAverage, Option<RawSum>),
     Residues {
         residues: undertone_mechanisms::RawResidues,
         included: u64,
@@ -193,7 +193,7 @@ impl RunHead {
             chain: self.chain.clone(),
             round: self.round,
             bound: Bound::new(self.plan.layout(), plan.clipping.clone(), non_finite),
-            lane: self.plan.lane_bound(&plan, non_finite),
+            lane: self.plan.lane_bounds(&plan, non_finite),
             plan,
             estimate: self.clip.map(|clip| clip.estimate()),
             widened,
@@ -231,12 +231,12 @@ impl RunHead {
     /// are averaged and noised together. No user contributes to a lane, and no canary to the model.
     ///
     /// # Errors
-    /// The errors of [`close`](Self::close). The round is also refused where the bound of the lane is not that of [`Opened::lane`].
+    /// The errors of [`close`](Self::close). The round is also refused where the bounds of the lane are not those of [`Opened::lane`].
     pub fn close_beside(
         mut self,
         mut opened: Opened,
         gathered: Gathered,
-        lane: Option<BoundedSum>,
+        lane: Option<LaneSum>,
         fresh: &RoundEntropy,
         ended: &mut dyn FnMut(Step),
     ) -> Result<Next, CloseError> {
@@ -257,8 +257,12 @@ impl RunHead {
         };
         let noise_key = self.noise.key_id()?;
         faults::scale_noise(&mut opened.plan, who.names.len(), &self.plan);
-        let (mut average, bits) = self.finish(checked, &opened)?;
-        let lane = (average.as_mut()).and_then(|average| average.split_off(self.plan.layout().len()));
+        let (mut average, mut bits) = self.finish(checked, &opened)?;
+        let mut lane = (average.as_mut()).and_then(|average| average.split_off(self.plan.layout().len()));
+        if let (Some(lane), Some(bits)) = (&mut lane, &mut bits) {
+            lane.extend(bits.split_off(1).unwrap_or_default());
+        }
+        let bits = bits.and_then(|bits| bits.values().first().copied().map(f64::from));
         ended(Step::Noise);
         let release_norm = average.as_ref().map_or(0.0, |average| norm_of(average.values()));
         let quarantined = self.apply(average.as_ref(), &opened)?;
@@ -290,7 +294,7 @@ impl RunHead {
         &mut self,
         opened: &Opened,
         sum: RoundSum,
-        lane: Option<BoundedSum>,
+        lane: Option<LaneSum>,
         fresh: &RoundEntropy,
     ) -> Result<(Checked, Spending)> {
         let checked = self.check(opened, sum, lane)?;
@@ -304,7 +308,7 @@ impl RunHead {
     }
 
     /// Refuses a value that is not a sum of this round, before any noise is drawn.
-    fn check(&self, opened: &Opened, sum: RoundSum, lane: Option<BoundedSum>) -> Result<Checked> {
+    fn check(&self, opened: &Opened, sum: RoundSum, lane: Option<LaneSum>) -> Result<Checked> {
         let place =
             |head: &str, chain: &Chain, round: u64| format!("round {round} after {} of {head}", chain.head());
         if (&opened.genesis, &opened.chain, opened.round) != (&self.genesis, &self.chain, self.round) {
@@ -320,19 +324,22 @@ impl RunHead {
                 got: got.to_owned(),
             })
         };
-        if lane.as_ref().map(BoundedSum::bound) != opened.lane.as_ref() {
+        if lane.as_ref().map(LaneSum::bounds) != opened.lane {
             return kind(
-                "a lane with the bound of the round, where the run has a lane",
+                "a lane with the bounds of the round, where the run has a lane",
                 "another lane, or none",
             );
         }
-        let whole = |sum: BoundedSum| -> Result<RawAverage> {
+        let (updates, lane_bits) = lane.map_or((None, None), |lane| (Some(lane.updates), lane.bits));
+        let beside = |sum: BoundedSum, lane: Option<BoundedSum>| -> Result<RawSum> {
             let sum = sum.into_raw()?;
-            let sum = match lane {
+            Ok(match lane {
                 Some(lane) => sum.followed_by(lane.into_raw()?),
                 None => sum,
-            };
-            Ok(self.plan.estimator().apply(sum)?)
+            })
+        };
+        let whole = |sum: BoundedSum| -> Result<RawAverage> {
+            Ok(self.plan.estimator().apply(beside(sum, updates)?)?)
         };
         let (encoding, distributed) = (self.plan.encoding(), self.plan.client_noise().is_some());
         let estimator = self.plan.estimator();
@@ -355,7 +362,7 @@ impl RunHead {
             }
             RoundSum::Users { sum, bits } => {
                 let bits = match (self.clip.is_some(), bits) {
-                    (true, Some(bits)) => Some(bits.into_raw()?),
+                    (true, Some(bits)) => Some(beside(bits, lane_bits)?),
                     (false, None) => None,
                     (true, None) => return kind("a sum of bits for adaptive clipping", "none"),
                     (false, Some(_)) => return kind("no sum of bits without adaptive clipping", "one"),
@@ -402,7 +409,11 @@ impl RunHead {
     }
 
     /// The one place where a sum becomes a release.
-    fn finish(&mut self, checked: Checked, opened: &Opened) -> Result<(Option<NoisedAverage>, Option<f64>)> {
+    fn finish(
+        &mut self,
+        checked: Checked,
+        opened: &Opened,
+    ) -> Result<(Option<NoisedAverage>, Option<NoisedAverage>)> {
         match checked {
             Checked::Raw(average, bits) => {
                 let average = self.noise.privatize(self.round, &opened.plan, average)?;

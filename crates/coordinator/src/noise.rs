@@ -152,15 +152,16 @@ impl Noise {
             }
         }
         // Without adaptive clipping there is no second mechanism, and this does nothing.
-        self.privatize_bits(round, RawSum::new(vec![0], 0))?;
+        self.privatize_bits(round, RawSum::new(vec![0; 1 + plan.lane_bits()], 0))?;
         Ok(())
     }
 
-    /// The noised mean of the users' bits less one half, where clipping is adaptive: the increment of its prefix sum.
+    /// The noised mean of the users' bits less one half, where clipping is adaptive: the increment of its prefix sum. The bits of a
+    /// lane stand behind it.
     ///
     /// # Errors
     /// From the mechanism.
-    pub(crate) fn privatize_bits(&mut self, round: u64, bits: RawSum) -> Result<Option<f64>> {
+    pub(crate) fn privatize_bits(&mut self, round: u64, bits: RawSum) -> Result<Option<NoisedAverage>> {
         let Source::Correlated(correlated) = &mut self.source else {
             return Ok(None);
         };
@@ -169,8 +170,7 @@ impl Noise {
         };
         let first = correlated.bounded.segment(correlated.segment).start;
         let average = bits.average(Denominator::Fixed(clients))?;
-        let released = mechanism.privatize(round - first, average)?;
-        Ok(released.values().first().copied().map(f64::from))
+        Ok(Some(mechanism.privatize(round - first, average)?))
     }
 
     /// The start of the segment after the current one, where the plan has one.

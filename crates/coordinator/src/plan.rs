@@ -37,6 +37,7 @@ use undertone_present::numbers::upper_bound;
 pub use bounded::{Bounded, WholeCost};
 pub use client_noise::ClientNoisePlan;
 use estimate::Estimate;
+pub use lane::{LaneBounds, LaneSize, LaneSum};
 pub use population::{PopulationBudget, PopulationCost};
 pub use selection::{SecretNumber, SelectionCost};
 pub use spending::{Cost, Spending};
@@ -88,7 +89,7 @@ pub struct PrivacyPlan {
     clip: ClipConfig,
     layout: Arc<ParamLayout>,
     /// The coordinates of an audit, behind those of the model.
-    lane: Option<Arc<ParamLayout>>,
+    lane: Option<lane::Lane>,
     /// The encoding of updates as integers, if not in fixed point.
     encoding: Option<Encoding>,
     /// `true` for the ledgers of earlier versions, which lifted the sum of encoded updates before they added the noise.

@@ -135,6 +135,7 @@ impl Corpus {
             example_starts,
             user_starts,
             special: self.cache.vocab.special(),
+            holdback: 0.0,
         }
     }
 
@@ -315,9 +316,42 @@ pub struct Partition<'a> {
     example_starts: &'a [u64],
     user_starts: &'a [u64],
     special: SpecialIds,
+    /// Fraction of each user's examples that are held back.
+    holdback: f64,
 }
 
 impl<'a> Partition<'a> {
+    /// The same users without the last examples of each: this fraction of them, rounded up. A user keeps at least one example, so a
+    /// user with one example has none held back. [`User::held_back`] gives the others.
+    ///
+    /// An audit attacks a model with texts of its users that it was not trained on.
+    ///
+    /// # Errors
+    /// [`DataError::InvalidSetting`](crate::DataError::InvalidSetting) for a fraction outside `[0, 1)`.
+    ///
+    /// # Example
+    /// ```
+    /// use undertone_data::{Corpus, CorpusSpec, NoProgress, SourceSpec, Split, SyntheticSource};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let source = SourceSpec::Synthetic(SyntheticSource { users: 20, ..SyntheticSource::default() });
+    /// let corpus = Corpus::open(&CorpusSpec::new(source, None), folder.path(), folder.path(), &NoProgress)?;
+    /// let all = corpus.partition(Split::Train);
+    /// let kept = all.holding_back(0.1)?;
+    /// let (user, whole) = (kept.user(0), all.user(0));
+    /// assert!(user.examples().chain(user.held_back()).eq(whole.examples()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn holding_back(self, fraction: f64) -> Result<Self> {
+        if !(0.0..1.0).contains(&fraction) {
+            return Err(invalid("holdback", "a number in [0, 1)", fraction));
+        }
+        Ok(Self {
+            holdback: fraction,
+            ..self
+        })
+    }
+
     /// The ids that stand for no text, as in [`Vocab::special`].
     #[must_use]
     pub fn special(&self) -> SpecialIds {
@@ -333,13 +367,19 @@ impl<'a> Partition<'a> {
     /// Number of examples of all users.
     #[must_use]
     pub fn num_examples(&self) -> usize {
-        self.example_starts.len() - 1
+        match self.holdback > 0.0 {
+            true => self.users().map(|user| user.num_examples()).sum(),
+            false => self.example_starts.len() - 1,
+        }
     }
 
     /// Number of targets of all users: words and EOS.
     #[must_use]
     pub fn total_tokens(&self) -> u64 {
-        self.tokens.len() as u64
+        match self.holdback > 0.0 {
+            true => self.users().map(|user| user.num_tokens() as u64).sum(),
+            false => self.tokens.len() as u64,
+        }
     }
 
     /// User `index`.
@@ -352,9 +392,12 @@ impl<'a> Partition<'a> {
             self.user_starts[index] as usize,
             self.user_starts[index + 1] as usize,
         );
+        let examples = last - first;
+        let held = (self.holdback * examples as f64).ceil() as usize;
         User {
             tokens: self.tokens,
             starts: &self.example_starts[first..=last],
+            kept: examples - held.min(examples.saturating_sub(1)),
         }
     }
 
@@ -371,13 +414,15 @@ impl<'a> Partition<'a> {
 pub struct User<'a> {
     tokens: &'a [u32],
     starts: &'a [u64],
+    /// Number of examples; those that are held back stand behind them.
+    kept: usize,
 }
 
 impl<'a> User<'a> {
     /// Number of examples, at least one.
     #[must_use]
     pub fn num_examples(&self) -> usize {
-        self.starts.len() - 1
+        self.kept
     }
 
     /// Number of targets: words and EOS.
@@ -392,6 +437,11 @@ impl<'a> User<'a> {
     /// If `index` is not below [`User::num_examples`], as a slice does.
     #[must_use]
     pub fn example(&self, index: usize) -> &'a [u32] {
+        assert!(index < self.kept, "example {index} of {}", self.kept);
+        self.at(index)
+    }
+
+    fn at(&self, index: usize) -> &'a [u32] {
         &self.tokens[self.starts[index] as usize..self.starts[index + 1] as usize]
     }
 
@@ -405,6 +455,13 @@ impl<'a> User<'a> {
     /// All targets of all examples, one after the other.
     #[must_use]
     pub fn tokens(&self) -> &'a [u32] {
-        &self.tokens[self.starts[0] as usize..self.starts[self.starts.len() - 1] as usize]
+        &self.tokens[self.starts[0] as usize..self.starts[self.kept] as usize]
+    }
+
+    /// The examples that [`Partition::holding_back`] keeps out, in order.
+    #[must_use]
+    pub fn held_back(&self) -> impl ExactSizeIterator<Item = &'a [u32]> + use<'a> {
+        let user = *self;
+        (user.kept..user.starts.len() - 1).map(move |index| user.at(index))
     }
 }

@@ -48,14 +48,6 @@ pub enum MechanismError {
         /// The sum of the weights, as a plain number.
         got: f64,
     },
-    /// An audit of a strategy whose matrix is not square.
-    #[error(
-        "an audit needs a strategy with a square matrix, got {strategy}: its noise cannot be made independent again"
-    )]
-    NoDefinition {
-        /// The strategy.
-        strategy: String,
-    },
     /// A stream's memory does not fit.
     #[error("{vectors} vectors of {dimension} numbers do not fit into memory")]
     StateTooLarge {

@@ -10,10 +10,11 @@ mod validate;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use undertone_data::CorpusSpec;
 pub use undertone_data::EosTargets;
+use undertone_data::{Corpus, CorpusSpec, Partition, Split};
 use undertone_models::ModelSpec;
 
+use undertone_coordinator::plan::LaneSize;
 use undertone_coordinator::task::{
     AggregationConfig, ClipConfig, CohortConfig, EstimateConfig, EstimatorConfig, ParticipationConfig,
     PrivacyConfig, SchedulePoint, ServerConfig, TaskConfig, UserSettings,
@@ -21,7 +22,7 @@ use undertone_coordinator::task::{
 
 pub(crate) use load::refuse_session;
 pub use load::{Override, RunFile, is_of_session, parse_as, settings_from_value, syntax_error};
-pub(crate) use validate::{fits_context, token_limits};
+pub(crate) use validate::{MAX_LANE_VALUES, fits_context, token_limits};
 
 /// A whole run: its task, its data, its initial model and its seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -218,7 +219,7 @@ impl Default for CheckpointConfig {
 ///
 /// No user contributes to them. They are summed, averaged and noised with the coordinates of the model, and cut off before the
 /// optimizer sees a release, so `model.safetensors` has the bytes that it has without the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuditConfig {
     /// Number of canaries, each with a coordinate of its own. A secret coin says of each whether it contributes.
@@ -226,12 +227,15 @@ pub struct AuditConfig {
     /// Number of coordinates without any contribution, whose noise is tested. With `replay_every` it may be 0.
     pub noise_probe: u64,
     /// One round in so many is replayed beside the neighbour of one of its users, while its keys exist; 0 replays none.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub replay_every: u64,
+    /// The fraction of each user's texts, the last ones, that the run is not trained on. An attack by user inference has them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub holdback: f64,
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+fn is_default<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 impl Default for AuditConfig {
@@ -240,15 +244,56 @@ impl Default for AuditConfig {
             lane: 0,
             noise_probe: 256,
             replay_every: 0,
+            holdback: 0.0,
+        }
+    }
+}
+
+impl AuditConfig {
+    /// A table that holds texts back and does nothing else.
+    #[must_use]
+    pub fn holding_back(fraction: f64) -> Self {
+        Self {
+            lane: 0,
+            noise_probe: 0,
+            replay_every: 0,
+            holdback: fraction,
         }
     }
 }
 
 impl RunConfig {
-    /// Number of coordinates beside the model; 0 without `[audit]`.
-    pub(crate) fn lane_columns(&self) -> usize {
-        self.audit
-            .map_or(0, |audit| audit.lane.saturating_add(audit.noise_probe) as usize)
+    /// The coordinates beside the model; none without `[audit]`.
+    pub(crate) fn lane_size(&self) -> LaneSize {
+        self.audit.map_or(LaneSize::default(), |audit| LaneSize {
+            canaries: audit.lane as usize,
+            probes: audit.noise_probe as usize,
+        })
+    }
+
+    /// The fraction of each user's texts that the run is not trained on; 0 without `[audit]`.
+    #[must_use]
+    pub fn holdback(&self) -> f64 {
+        self.audit.map_or(0.0, |audit| audit.holdback)
+    }
+
+    /// Leaves lane and replays out. The run is trained on the same text as before.
+    pub fn leave_audits_out(&mut self) {
+        let fraction = self.holdback();
+        self.audit = (fraction > 0.0).then(|| AuditConfig::holding_back(fraction));
+    }
+
+    /// The text that the run is trained on.
+    ///
+    /// # Errors
+    /// [`RunError`](crate::error::RunError) for a fraction of `audit.holdback` outside `[0, 1)`.
+    pub fn training_users<'a>(&self, corpus: &'a Corpus) -> crate::error::Result<Partition<'a>> {
+        Ok(corpus.partition(Split::Train).holding_back(self.holdback())?)
+    }
+
+    /// `true` if the run has a lane.
+    pub(crate) fn has_lane(&self) -> bool {
+        self.lane_size() != LaneSize::default()
     }
 
     /// The folder of the run file, where its relative paths start.

@@ -208,6 +208,7 @@ pub fn evaluate(
         corpus,
         model,
         parameters,
+        ..
     } = Finished::open(run_dir, base, observer)?;
     let set = EvaluationSet::new(&corpus, split, None, &Randomness::seeded(0), 0)?;
     set.evaluate(model.as_ref(), &parameters, eos, true, threads, observer)
@@ -216,6 +217,8 @@ pub fn evaluate(
 /// The model of a finished run, with the corpus that it was trained on.
 pub(crate) struct Finished {
     pub(crate) corpus: Corpus,
+    /// The fraction of each user's texts that the run was not trained on.
+    pub(crate) holdback: f64,
     pub(crate) model: Box<dyn SequenceModel>,
     pub(crate) parameters: Vec<f32>,
 }
@@ -243,6 +246,7 @@ impl Finished {
         let (model, parameters) = trained_model(run_dir, &config.model, corpus.vocab())?;
         Ok(Self {
             corpus,
+            holdback: config.audit.map_or(0.0, |audit| audit.holdback),
             model,
             parameters,
         })

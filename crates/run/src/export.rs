@@ -97,7 +97,7 @@ pub fn export(run_dir: &Path, layout: Layout, folder: &Path, overwrite: bool) ->
 /// The model and the words of a run, or of an exported task that trained.
 fn model_and_words(run_dir: &Path) -> Result<(ModelSpec, Vocab)> {
     if !crate::task::is_exported(run_dir) {
-        let Trained { data, model } = Trained::read(&run_dir.join(CONFIG_FILE))?;
+        let Trained { data, model, .. } = Trained::read(&run_dir.join(CONFIG_FILE))?;
         let vocab = vocabulary_of(run_dir, &data)?;
         return Ok((model, vocab));
     }

@@ -1,27 +1,92 @@
 //! The files of a lane, which a run with `[audit]` writes before its first round.
 
 use serde::{Deserialize, Serialize};
+use undertone_aggregation::Clipping;
 use undertone_coordinator::participation::ParticipantId;
+use undertone_coordinator::plan::PrivacyPlan;
+
+use crate::config::AuditConfig;
 
 /// The version of `lane.json`.
 pub(crate) const SCHEMA: &str = "undertone.lane/1";
 
 /// `lane.json`, by which a stranger reads `lane.f32`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LaneRecord {
     /// `undertone.lane/1`.
     pub(crate) schema: String,
-    /// Number of canaries, the first columns.
+    /// Number of canaries, the first columns. With clipping by layers each layer has so many.
     pub(crate) canaries: u64,
-    /// Number of probes, the other columns.
+    /// Number of probes, the columns behind them.
     pub(crate) noise_probe: u64,
+    /// With clipping by layers, the clip norm of each layer over the norm of all of them: a canary has a column per layer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) layers: Vec<f64>,
+    /// With adaptive clipping, the columns behind the probes: one bit per canary and per probe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bits: Option<BitColumns>,
     /// SHA-256 of `coins.json`; `None` without canaries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) coins_sha256: Option<String>,
     /// Under a participation schema, the user of the ledger whose rounds each canary has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) shadows: Vec<ParticipantId>,
+}
+
+/// The bits of a lane beside adaptive clipping, in units of the released mean of bits.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BitColumns {
+    /// What a canary that takes part takes off the mean: half a user.
+    pub(crate) contribution: f64,
+    /// The standard deviation of the noise, over the contribution.
+    pub(crate) noise_multiplier: f64,
+}
+
+impl LaneRecord {
+    /// The record of a lane, without coins and shadows.
+    pub(crate) fn new(audit: &AuditConfig, plan: &PrivacyPlan) -> Self {
+        let layers = match plan.round(0).clipping {
+            Clipping::PerLayer { clip_norms } if audit.lane > 0 => {
+                let whole = clip_norms.iter().map(|norm| norm * norm).sum::<f64>().sqrt();
+                clip_norms.iter().map(|norm| norm / whole).collect()
+            }
+            _ => Vec::new(),
+        };
+        let bits = plan.bounded().and_then(|bounded| {
+            Some(BitColumns {
+                contribution: 0.5 / bounded.clients()?,
+                noise_multiplier: bounded.bit_noise_multiplier()?,
+            })
+        });
+        Self {
+            schema: SCHEMA.to_owned(),
+            canaries: audit.lane,
+            noise_probe: audit.noise_probe,
+            layers,
+            bits,
+            coins_sha256: None,
+            shadows: Vec::new(),
+        }
+    }
+
+    /// Number of columns that are averaged and noised with the parameters.
+    pub(crate) fn columns(&self) -> usize {
+        let canaries = (self.canaries as usize).saturating_mul(self.layers.len().max(1));
+        canaries.saturating_add(self.noise_probe as usize)
+    }
+
+    /// Number of columns of bits.
+    pub(crate) fn bit_columns(&self) -> usize {
+        let both = self.canaries.saturating_add(self.noise_probe) as usize;
+        self.bits.map_or(0, |_| both)
+    }
+
+    /// Number of released values per round.
+    pub(crate) fn width(&self) -> usize {
+        self.columns().saturating_add(self.bit_columns())
+    }
 }
 
 /// `coins.json`: the secrets of the canaries.

@@ -32,7 +32,10 @@ pub struct Losses {
 /// [`RunError::EmptyPartition`] without held-out users; [`RunError`] for a run that is not finished, and from the model.
 pub fn losses(run_dir: &Path, base: Option<&Path>, most: usize) -> Result<Losses> {
     let finished = Finished::open(run_dir, base, &Silent)?;
-    let train = finished.corpus.partition(Split::Train);
+    let train = finished
+        .corpus
+        .partition(Split::Train)
+        .holding_back(finished.holdback)?;
     let mut others = Vec::new();
     let (members, of_members) = losses_of(&finished, &train, most)?;
     let mut of_others = 0;

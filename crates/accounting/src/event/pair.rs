@@ -151,7 +151,7 @@ fn sampled(q: f64, distance: f64) -> [(f64, f64); 2] {
 }
 
 /// `Bin(count, q)` as distances with probabilities.
-fn binomial(count: u32, q: f64) -> Vec<(f64, f64)> {
+pub(crate) fn binomial(count: u32, q: f64) -> Vec<(f64, f64)> {
     if q == 1.0 {
         return vec![(f64::from(count), 1.0)];
     }

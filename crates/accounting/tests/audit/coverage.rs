@@ -4,7 +4,8 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 use undertone_accounting::audit::gaussian::Shift;
 use undertone_accounting::audit::planning::{Plan, expected_correct};
-use undertone_accounting::audit::{Guesses, Significance, noise, one_run, one_run_fdp, sampled};
+use undertone_accounting::audit::sampled::SecretCoins;
+use undertone_accounting::audit::{Guesses, Significance, noise, one_run, one_run_fdp};
 use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, SamplingProbability};
 
 const DELTA: f64 = 1e-5;
@@ -182,69 +183,109 @@ fn expected_guesses_follow_the_normal_law() {
     assert_eq!(expected_correct(100_000, 100_000, 2.0), 84_134);
 }
 
-/// Whitened values of canaries under Poisson sampling, in and out, with steps of `a` and noise of `s`.
-fn sampled_values(q: f64, (a, s): (f64, f64), count: usize, normals: &mut Normals) -> [Vec<f64>; 2] {
+/// Whitened values of canaries with secret coins, in and out, with steps of `a` and noise of `s`.
+fn sampled_values(
+    (q, examples): (f64, u32),
+    (a, s): (f64, f64),
+    count: usize,
+    normals: &mut Normals,
+) -> [Vec<f64>; 2] {
     let mut values = [Vec::new(), Vec::new()];
     for _ in 0..count {
-        let inside = if normals.uniform() < q { a } else { 0.0 };
-        values[0].push(inside + s * normals.normal());
+        let inside = (0..examples).filter(|_| normals.uniform() < q).count();
+        values[0].push(a * inside as f64 + s * normals.normal());
         values[1].push(s * normals.normal());
     }
     values
 }
 
-/// The profile likelihood against its coverage: 200 audits at a true step of 1 / s, each above it with probability 0.05 at most.
+fn coins((q, examples): (f64, u32)) -> SecretCoins {
+    let examples = std::num::NonZeroU32::new(examples).unwrap();
+    SecretCoins::of_examples(SamplingProbability::new(q).unwrap(), examples)
+}
+
+/// The profile likelihood against its coverage: 200 audits at a true step of 1 / s, each above it with probability 0.05 at most. More than
+/// 20 have probability 0.0012.
 #[test]
 fn the_profile_limit_covers_the_true_step() {
-    let q = SamplingProbability::new(0.05).unwrap();
-    for s in [0.8, 2.0] {
+    for (law, s) in [((0.05, 1), 0.8), ((0.05, 1), 2.0), ((0.04, 6), 1.5)] {
         let (mut above, mut estimates) = (0, Vec::new());
         for audit in 0..200 {
             let mut normals = Normals::new(9_000 + audit);
-            let [members, others] = sampled_values(0.05, (1.0, s), 1500, &mut normals);
-            let step = sampled::step(q, &members, &others, Significance::REPORTED).unwrap();
+            let [members, others] = sampled_values(law, (1.0, s), 1500, &mut normals);
+            let step = coins(law)
+                .step(&members, &others, Significance::REPORTED)
+                .unwrap();
             assert!(step.lower <= step.estimate + 1e-3);
             assert!((step.noise / s - 1.0).abs() < 0.1, "{step:?}");
             above += usize::from(step.lower > 1.0 / s);
             estimates.push(step.estimate);
         }
-        assert!(above <= 20, "s = {s}: {above} of 200");
+        assert!(above <= 20, "{law:?}, s = {s}: {above} of 200");
         let middle = median(&estimates) * s;
-        assert!((middle - 1.0).abs() < 0.15, "s = {s}: {middle}");
+        assert!((middle - 1.0).abs() < 0.15, "{law:?}, s = {s}: {middle}");
     }
 }
 
 /// Half of the noise raises the step to twice the stated one, and the limit follows.
 #[test]
 fn the_profile_limit_finds_half_the_noise() {
-    let (q, z) = (SamplingProbability::new(0.05).unwrap(), 1.0);
-    let mut normals = Normals::new(77);
-    let [members, others] = sampled_values(0.05, (1.0, 0.5 * z), 20_000, &mut normals);
-    let step = sampled::step(q, &members, &others, Significance::REPORTED).unwrap();
-    assert!(step.lower > 1.5 / z, "{step:?}");
-    let delta = Delta::new(DELTA).unwrap();
-    let shown = sampled::epsilon(step.lower, q, 100, delta).unwrap().get();
-    let claim = sampled::epsilon(1.0 / z, q, 100, delta).unwrap().get();
-    assert!(shown > claim, "{shown} {claim}");
+    for law in [(0.05, 1), (0.02, 4)] {
+        let (coins, z) = (coins(law), 1.0);
+        let mut normals = Normals::new(77);
+        let [members, others] = sampled_values(law, (1.0, 0.5 * z), 20_000, &mut normals);
+        let step = coins.step(&members, &others, Significance::REPORTED).unwrap();
+        assert!(step.lower > 1.5 / z, "{law:?}: {step:?}");
+        let delta = Delta::new(DELTA).unwrap();
+        let shown = coins.epsilon(step.lower, 100, delta).unwrap().get();
+        let claim = coins.epsilon(1.0 / z, 100, delta).unwrap().get();
+        assert!(shown > claim, "{law:?}: {shown} {claim}");
+    }
 }
 
 /// A scorer that sums the likelihood ratio over rounds tells in from out better than the sum of the values does.
 #[test]
 fn the_score_is_a_likelihood_ratio() {
-    let (q, z) = (
-        SamplingProbability::new(0.01).unwrap(),
-        NoiseMultiplier::new(0.5).unwrap(),
-    );
-    // Its expected exponential under "out" is one: the ratio of two densities.
-    let mut normals = Normals::new(5);
-    let count = 400_000;
-    let mut total = 0.0;
-    for _ in 0..count {
-        total += sampled::log_likelihood_ratio(q, z, [0.5 * normals.normal()]).exp();
+    let z = NoiseMultiplier::new(0.5).unwrap();
+    // The expected exponential under "out" is one: the ratio of two densities. Its variance is `sum w_b w_c e^(bc / z^2) - 1`, which is
+    // q^2 (e^(1/z^2) - 1) = 0.0054 for one contribution. Five sigmas of the mean are the tolerance.
+    for law in [(0.01, 1), (0.005, 2)] {
+        let mut normals = Normals::new(5);
+        let count = 400_000;
+        let score = |y| coins(law).log_likelihood_ratio(z, [y]).exp();
+        let mean = (0..count).map(|_| score(0.5 * normals.normal())).sum::<f64>() / f64::from(count);
+        let (q, n) = law;
+        let mass =
+            |b: u32| [1.0, f64::from(n), 1.0][b as usize] * q.powi(b as i32) * (1.0 - q).powi((n - b) as i32);
+        let masses = (0..=n).flat_map(|b| (0..=n).map(move |c| (b, c)));
+        let square: f64 = masses
+            .map(|(b, c)| mass(b) * mass(c) * (4.0 * f64::from(b * c)).exp())
+            .sum();
+        let tolerance = 5.0 * ((square - 1.0) / f64::from(count)).sqrt();
+        assert!((mean - 1.0).abs() < tolerance, "{law:?}: {mean} {tolerance}");
     }
-    // Its variance is q^2 (e^(1/z^2) - 1) = 0.0054, so five sigmas of the mean are 0.0006.
-    let mean = total / f64::from(count);
-    assert!((mean - 1.0).abs() < 0.0006, "{mean}");
+}
+
+/// The score of several contributions against the densities themselves, also where an exponential would overflow.
+#[test]
+fn the_score_of_several_examples_is_that_of_the_densities() {
+    let coins = coins((0.3, 3));
+    for (z, y) in [(0.8, 1.7), (0.8, -2.0), (0.05, 2.1), (0.01, 3.0)] {
+        let masses = [0.343f64, 0.441, 0.189, 0.027];
+        let logs = (0..4).map(|b| {
+            let b = f64::from(b);
+            masses[b as usize].ln() - (y - b).powi(2) / (2.0 * z * z)
+        });
+        let logs: Vec<f64> = logs.collect();
+        let largest = logs.iter().copied().fold(f64::MIN, f64::max);
+        let inside = largest + logs.iter().map(|log| (log - largest).exp()).sum::<f64>().ln();
+        let expected = inside + y * y / (2.0 * z * z);
+        let got = coins.log_likelihood_ratio(NoiseMultiplier::new(z).unwrap(), [y]);
+        assert!(
+            (got - expected).abs() < 1e-9 * expected.abs().max(1.0),
+            "{z} {y}: {got} {expected}"
+        );
+    }
 }
 
 /// 1,000 sets of clean noise: no test alarms at 1e-6, which has a probability below 0.007 in all over keys. With 2 % less noise the

@@ -8,10 +8,9 @@ mod coverage;
 use serde_json::Value;
 use undertone_accounting::audit::gaussian::{self, Normal};
 use undertone_accounting::audit::many_runs::{self, Errors};
+use undertone_accounting::audit::sampled::SecretCoins;
 use undertone_accounting::audit::signal::Toeplitz;
-use undertone_accounting::audit::{
-    Guesses, Significance, attack, exposure, noise, one_run, one_run_fdp, sampled,
-};
+use undertone_accounting::audit::{Guesses, Significance, attack, exposure, noise, one_run, one_run_fdp};
 use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, SamplingProbability};
 
 type Outputs = Vec<(&'static str, f64)>;
@@ -163,7 +162,7 @@ fn outputs(estimator: &str, case: &Inputs<'_>) -> Option<Outputs> {
             let z = NoiseMultiplier::new(case.number("noise_multiplier")).unwrap();
             one(
                 "score",
-                sampled::log_likelihood_ratio(q, z, case.numbers("whitened")),
+                SecretCoins::poisson(q).log_likelihood_ratio(z, case.numbers("whitened")),
             )
         }
         "canary.signal" => {

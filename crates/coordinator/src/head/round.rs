@@ -7,7 +7,7 @@ use undertone_mechanisms::NoisedAverage;
 use super::RunHead;
 use crate::chain::Chain;
 use crate::error::CoordinatorError;
-use crate::plan::RoundPlan;
+use crate::plan::{LaneBounds, RoundPlan};
 use crate::record::LedgerEntry;
 
 /// A round that a head has opened: its plan, the bound on each contribution, and the place in the ledger that it follows.
@@ -26,7 +26,7 @@ pub struct Opened {
     pub(super) round: u64,
     pub(super) plan: RoundPlan,
     pub(super) bound: Bound,
-    pub(super) lane: Option<Bound>,
+    pub(super) lane: Option<LaneBounds>,
     pub(super) estimate: Option<f64>,
     pub(super) widened: Option<Participation>,
 }
@@ -50,9 +50,9 @@ impl Opened {
         &self.bound
     }
 
-    /// The bound on each contribution to the lane of an audit; `None` in a run without one.
+    /// The bounds on each contribution to the lane of an audit; `None` in a run without one.
     #[must_use]
-    pub fn lane(&self) -> Option<&Bound> {
+    pub fn lane(&self) -> Option<&LaneBounds> {
         self.lane.as_ref()
     }
 
@@ -74,7 +74,7 @@ pub struct Next {
     pub entry: LedgerEntry,
     /// The released average; `None` for an abandoned round.
     pub average: Option<NoisedAverage>,
-    /// The released values of the lane of an audit; `None` in a run without one.
+    /// The released values of the lane of an audit, with its bits behind them; `None` in a run without one.
     pub lane: Option<Vec<f32>>,
     /// `true` if the step would have left a parameter that is not finite. The parameters are then those of the round before, and
     /// the round is spent all the same, since its noise was drawn.

@@ -3,7 +3,7 @@ use undertone_models::ModelSpec;
 
 use super::*;
 use crate::participation::ParticipantId;
-use crate::plan::Population;
+use crate::plan::{LaneSize, LaneSum, Population};
 use crate::record::{AbandonedAttempt, EndReason};
 use crate::source::Diagnostics;
 
@@ -21,10 +21,10 @@ fn task(more: &str) -> TaskConfig {
 }
 
 fn head_of(task: &TaskConfig, genesis: &str, entropy: &RoundEntropy) -> RunHead {
-    head_with_lane(task, genesis, entropy, 0)
+    head_with_lane(task, genesis, entropy, LaneSize::default())
 }
 
-fn head_with_lane(task: &TaskConfig, genesis: &str, entropy: &RoundEntropy, columns: usize) -> RunHead {
+fn head_with_lane(task: &TaskConfig, genesis: &str, entropy: &RoundEntropy, lane: LaneSize) -> RunHead {
     let spec: ModelSpec = task.model.clone();
     let model: Arc<dyn SequenceModel> = Arc::from(spec.build(10).unwrap());
     let layout = model.layout().clone();
@@ -33,7 +33,7 @@ fn head_with_lane(task: &TaskConfig, genesis: &str, entropy: &RoundEntropy, colu
         total_weight: 40.0,
     };
     let plan = PrivacyPlan::new(task, None, &layout, population).unwrap();
-    let plan = plan.with_lane(columns).unwrap();
+    let plan = plan.with_lane(lane).unwrap();
     let trained = Trained {
         parameters: model.initial_params(3),
         optimizer: ServerOptimizer::new(task.server, &layout, task.rounds),
@@ -183,10 +183,18 @@ fn a_sum_of_another_bound_or_kind_is_refused_before_any_noise() {
 #[test]
 fn a_lane_is_released_beside_the_model_and_moves_nothing_of_it() {
     let entropy = RoundEntropy::seeded(7);
+    let foreign = |opened: &Opened| LaneSum {
+        updates: BoundedSum::new(opened.bound().clone()),
+        bits: None,
+    };
+    let size = LaneSize {
+        canaries: 3,
+        probes: 2,
+    };
     for more in [PRIVATE, CORRELATED] {
         let task = task(more);
         let mut plain = head_of(&task, "genesis", &entropy);
-        let mut audited = head_with_lane(&task, "genesis", &entropy, 5);
+        let mut audited = head_with_lane(&task, "genesis", &entropy, size);
         for round in 0..3 {
             let opened = plain.open(None).unwrap();
             let sum = users(&opened, 0.01);
@@ -195,15 +203,15 @@ fn a_lane_is_released_beside_the_model_and_moves_nothing_of_it() {
             // Without its lane, and with one of another bound, the round is refused.
             let opened = audited.open(None).unwrap();
             let sum = users(&opened, 0.01);
-            audited = refused(close(audited, opened, sum, &entropy), "a lane with the bound");
+            audited = refused(close(audited, opened, sum, &entropy), "a lane with the bounds");
             let opened = audited.open(None).unwrap();
-            let (sum, foreign) = (users(&opened, 0.01), BoundedSum::new(opened.bound().clone()));
+            let (sum, foreign) = (users(&opened, 0.01), foreign(&opened));
             let result = audited.close_beside(opened, sum, Some(foreign), &entropy, &mut |_| ());
-            audited = refused(result, "a lane with the bound");
+            audited = refused(result, "a lane with the bounds");
             let opened = audited.open(None).unwrap();
-            let lane = BoundedSum::new(opened.lane().unwrap().clone());
+            let lane = LaneSum::new(opened.lane().unwrap());
             // Far longer than the clip norm of 0.5, of which a fourth is left in the average of 4.
-            lane.add(&[0.0, 1e6, 0.0, 0.0, 0.0], 1.0).unwrap();
+            lane.updates.add(&[0.0, 1e6, 0.0, 0.0, 0.0], 1.0).unwrap();
             let sum = users(&opened, 0.01);
             let beside = audited
                 .close_beside(opened, sum, Some(lane), &entropy, &mut |_| ())
@@ -217,9 +225,9 @@ fn a_lane_is_released_beside_the_model_and_moves_nothing_of_it() {
         }
         // A head without a lane takes none.
         let opened = plain.open(None).unwrap();
-        let (sum, foreign) = (users(&opened, 0.01), BoundedSum::new(opened.bound().clone()));
+        let (sum, foreign) = (users(&opened, 0.01), foreign(&opened));
         let result = plain.close_beside(opened, sum, Some(foreign), &entropy, &mut |_| ());
-        refused(result, "a lane with the bound");
+        refused(result, "a lane with the bounds");
     }
 }
 

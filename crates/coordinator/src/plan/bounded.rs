@@ -34,6 +34,8 @@ pub struct Bounded {
     segments: Vec<Range<u64>>,
     /// Number of coordinates behind those of the model, to which no user contributes.
     lane: usize,
+    /// Number of bits behind the users' bit, to which no user contributes.
+    lane_bits: usize,
 }
 
 /// The event of all rounds so far, as the accountant composes it.
@@ -131,6 +133,7 @@ impl Bounded {
             },
             adaptive,
             lane: 0,
+            lane_bits: 0,
         };
         if let Some(adaptive) = bounded.adaptive {
             // Refuses bits that alone cost more than the whole.
@@ -139,9 +142,10 @@ impl Bounded {
         Ok(bounded)
     }
 
-    /// Makes noise for so many coordinates behind those of the model. No user contributes to them, so the cost stays.
-    pub(super) fn extend(&mut self, lane: usize) {
-        self.lane = lane;
+    /// Makes noise for so many coordinates behind those of the model, and so many bits behind the users' bit. No user contributes to
+    /// them, so the cost stays.
+    pub(super) fn extend(&mut self, lane: usize, lane_bits: usize) {
+        (self.lane, self.lane_bits) = (lane, lane_bits);
     }
 
     /// `true` if the clip norm changes during the run.
@@ -165,6 +169,12 @@ impl Bounded {
     #[must_use]
     pub fn clients(&self) -> Option<f64> {
         self.adaptive.map(|adaptive| adaptive.clients)
+    }
+
+    /// Noise on the users' bits over the distance by which one user moves their sum, where clipping is adaptive.
+    #[must_use]
+    pub fn bit_noise_multiplier(&self) -> Option<f64> {
+        self.adaptive.map(|adaptive| 2.0 * adaptive.bit_noise.get())
     }
 
     /// The number of segments: stretches of rounds with their own noise and clip norm.
@@ -223,7 +233,7 @@ impl Bounded {
         // One user's bit, less one half, is one half.
         let noise_multiplier = NoiseMultiplier::new(2.0 * adaptive.bit_noise.get())?;
         let target = ReleaseShape {
-            dim: 1,
+            dim: 1 + self.lane_bits,
             clip_norm: 0.5 / adaptive.clients,
             denominator: Denominator::Fixed(adaptive.clients),
             history: self.target.history,
@@ -275,12 +285,18 @@ impl Bounded {
                 distance: releases.sampler_distance(),
             });
         };
+        // No user contributes to a lane, so its values cost nothing.
+        let users = Self {
+            lane: 0,
+            lane_bits: 0,
+            ..self.clone()
+        };
         let mut distance = SamplerDistance::NONE;
         let mut margin: f64 = 1.0;
         for segment in 0..=self.segment_of(rounds.saturating_sub(1)) {
             let clip_norm = clip_norms.get(segment).copied().unwrap_or(self.clip_norm);
             for releases in
-                std::iter::once(self.sum(segment, clip_norm, key())?).chain(self.bits(segment, key())?)
+                std::iter::once(users.sum(segment, clip_norm, key())?).chain(users.bits(segment, key())?)
             {
                 distance += releases.sampler_distance();
                 margin = margin.max(widening(&releases));

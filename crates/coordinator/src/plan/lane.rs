@@ -2,68 +2,152 @@
 
 use std::sync::Arc;
 
-use undertone_aggregation::{Bound, Clipping, Estimator, NonFinite, ParamLayout};
+use undertone_aggregation::{Bound, BoundedSum, Clipping, Estimator, NonFinite, ParamLayout};
 
 use super::{Basis, PrivacyPlan, RoundPlan};
 use crate::error::{CoordinatorError, Result};
 
+/// The size of a lane.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LaneSize {
+    /// Number of canaries. Each has one coordinate, or one in each group of clipping by layers.
+    pub canaries: usize,
+    /// Number of coordinates without any contribution.
+    pub probes: usize,
+}
+
+/// The lane of a plan.
+#[derive(Debug, Clone)]
+pub(super) struct Lane {
+    /// The canaries' coordinates in each group, and the probes behind them in the last one.
+    layout: Arc<ParamLayout>,
+    /// With adaptive clipping: a bit for each coordinate of the lane.
+    bits: Option<Arc<ParamLayout>>,
+}
+
+/// The bounds on each contribution to the lane of a round.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LaneBounds {
+    /// The bound on the update of a canary: the clip norms that a user has.
+    pub updates: Bound,
+    /// With adaptive clipping, the bound on the bit of a canary, less one half.
+    pub bits: Option<Bound>,
+}
+
+/// The contributions to the lane of a round.
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: a sum without noise must not be printable"
+)]
+pub struct LaneSum {
+    /// The sum of the updates of canaries.
+    pub updates: BoundedSum,
+    /// With adaptive clipping, the sum of their bits, each less one half.
+    pub bits: Option<BoundedSum>,
+}
+
+impl LaneSum {
+    /// A sum without contributions.
+    #[must_use]
+    pub fn new(bounds: &LaneBounds) -> Self {
+        Self {
+            updates: BoundedSum::new(bounds.updates.clone()),
+            bits: bounds.bits.clone().map(BoundedSum::new),
+        }
+    }
+
+    /// The bounds that the sum enforces.
+    #[must_use]
+    pub fn bounds(&self) -> LaneBounds {
+        LaneBounds {
+            updates: self.updates.bound().clone(),
+            bits: self.bits.as_ref().map(|bits| bits.bound().clone()),
+        }
+    }
+}
+
 impl PrivacyPlan {
     /// Releases so many coordinates more in each round, behind those of the model. They are summed, averaged and noised as the
-    /// coordinates of the model are. Without columns the plan stays as it is.
+    /// coordinates of the model are. With adaptive clipping, as many bits stand behind the users' bit. Without coordinates the plan stays as it is.
     ///
     /// # Guarantee
     /// The plan keeps its guarantee. The values of a lane follow from invented contributions alone, and their noise is independent of the
     /// noise of the model. So a released lane tells nothing about users.
     ///
     /// # Errors
-    /// [`CoordinatorError::ConfigValue`] for a run that may not have a lane: one that is not private, encodes its updates, divides by a
-    /// weight of its users, or changes its clip norm by what it finds.
-    pub fn with_lane(mut self, columns: usize) -> Result<Self> {
-        if columns == 0 {
+    /// [`CoordinatorError::ConfigValue`] for a run that may not have a lane: one that is not private, encodes its updates, or divides by a
+    /// weight of its users.
+    pub fn with_lane(mut self, size: LaneSize) -> Result<Self> {
+        let LaneSize { canaries, probes } = size;
+        if canaries + probes == 0 {
             return Ok(self);
         }
-        let refuse = |key: &str, expected: &str, got: &str| Err(CoordinatorError::value(key, expected, got));
+        let refuse = |expected: &str| Err(CoordinatorError::value("audit", expected, "some"));
         if !self.is_private() {
-            return refuse(
-                "audit",
-                "no lane and no probes in a run without [privacy]",
-                "some",
-            );
+            return refuse("no lane and no probes in a run without [privacy]");
         }
         if self.encoding.is_some() {
-            return refuse("audit", "no lane and no probes beside [aggregation]", "some");
+            return refuse("no lane and no probes beside [aggregation]");
         }
         if !matches!(self.estimator, Estimator::FixedDenominator { .. }) {
             // PRIVACY: the lane would be divided by the users' weight, and tell of it.
             return refuse(
-                "audit",
                 "no lane and no probes where the average is divided by a weight that depends on the users",
-                "some",
             );
         }
+        let groups = match self.round(0).clipping {
+            Clipping::PerLayer { clip_norms } if canaries > 0 => clip_norms.len(),
+            _ => 1,
+        };
+        let columns = |group: usize| canaries + if group + 1 == groups { probes } else { 0 };
+        let tensors = (0..groups).map(|group| (format!("audit.lane.{group}"), vec![columns(group)]));
+        let layout = ParamLayout::with_tensor_groups(tensors.collect())?;
+        let mut bits = None;
         if let Some(private) = &mut self.private
             && let Basis::Participation(bounded) = &mut private.basis
         {
             if bounded.is_adaptive() {
-                return refuse("audit", "no lane and no probes beside adaptive clipping", "some");
+                let parts = vec![("audit.bits".to_owned(), vec![canaries + probes])];
+                bits = Some(Arc::new(ParamLayout::with_tensor_groups(parts)?));
             }
-            bounded.extend(columns);
+            bounded.extend(layout.len(), bits.as_ref().map_or(0, |bits| bits.len()));
         }
-        let layout = ParamLayout::with_tensor_groups(vec![("audit.lane".to_owned(), vec![columns])])?;
-        self.lane = Some(Arc::new(layout));
+        self.lane = Some(Lane {
+            layout: Arc::new(layout),
+            bits,
+        });
         Ok(self)
     }
 
-    /// Number of coordinates of the lane; 0 without one.
+    /// Number of coordinates of the lane behind those of the model; 0 without one.
     #[must_use]
     pub fn lane_columns(&self) -> usize {
-        self.lane.as_ref().map_or(0, |lane| lane.len())
+        self.lane.as_ref().map_or(0, |lane| lane.layout.len())
     }
 
-    /// The bound on each contribution to the lane in a round of this plan: the whole norm that a user has.
-    pub(crate) fn lane_bound(&self, round: &RoundPlan, non_finite: NonFinite) -> Option<Bound> {
-        let clip_norm = round.clipping.bound()?;
-        let layout = self.lane.clone()?;
-        Some(Bound::new(layout, Clipping::Flat { clip_norm }, non_finite))
+    /// Number of bits of the lane behind the users' bit; 0 without adaptive clipping.
+    #[must_use]
+    pub fn lane_bits(&self) -> usize {
+        let bits = self.lane.as_ref().and_then(|lane| lane.bits.as_ref());
+        bits.map_or(0, |bits| bits.len())
+    }
+
+    /// The bounds on each contribution to the lane in a round of this plan: those of a user.
+    pub(crate) fn lane_bounds(&self, round: &RoundPlan, non_finite: NonFinite) -> Option<LaneBounds> {
+        let lane = self.lane.as_ref()?;
+        let half = Clipping::Flat { clip_norm: 0.5 };
+        let clipping = match &round.clipping {
+            // Nobody contributes to probes.
+            Clipping::PerLayer { clip_norms } if clip_norms.len() != lane.layout.groups().len() => {
+                Clipping::Flat {
+                    clip_norm: round.clipping.bound()?,
+                }
+            }
+            clipping => clipping.clone(),
+        };
+        Some(LaneBounds {
+            updates: Bound::new(lane.layout.clone(), clipping, non_finite),
+            bits: (lane.bits.clone()).map(|bits| Bound::new(bits, half, NonFinite::Refuse)),
+        })
     }
 }

@@ -2,34 +2,37 @@
 
 use std::ops::Range;
 
-use crate::InverseToeplitz;
-use crate::error::{MechanismError, Result, setting};
+use crate::error::{Result, setting};
 use crate::strategy::Strategy;
+use crate::{InverseToeplitz, TreeLayout};
 
-/// The matrix `C` of a strategy over a number of rounds: its rows, or the nodes of its trees.
+/// The matrix `C` of a strategy over a number of rounds.
 ///
-/// The rows come from the definition of the strategy and never from its recurrence, so a wrong recurrence shows: the noise of a run,
-/// multiplied by `C`, must be independent again.
+/// Its entries come from the definition of the strategy and never from its recurrence, so a wrong recurrence shows: the noise of a run,
+/// multiplied by the matrix of its releases, must be independent again.
+///
+/// A tree has two matrices. One row per noised node gives the sensitivity. The releases are estimates from these nodes, and one row
+/// per round makes them independent again. The other strategies have one square matrix for both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
-    /// Row `t` with `t + 1` entries; no rows for trees.
+    /// Row `t` with `t + 1` entries, which makes the release of round `t` independent of those before.
     rows: Vec<Vec<f64>>,
     /// The rounds of each noised node of the trees: a row of ones over its rounds.
     nodes: Vec<Range<usize>>,
     rounds: usize,
 }
 
+/// Max number of rounds of trees that are decoded in full, whose matrix takes `rounds^3 / 3` products.
+const MAX_FULL_ROUNDS: usize = 2048;
+
 impl Definition {
     /// The matrix of a strategy over `rounds` rounds. It takes `4 rounds^2` bytes of memory.
     ///
     /// # Errors
-    /// More rounds than the strategy has; [`MechanismError::NoDefinition`] for trees that are decoded in full;
-    /// [`MechanismError::Setting`] for more than 20,000 rounds.
+    /// [`MechanismError::Setting`] for more rounds than the strategy has, for more than 20,000, and for more than 2,048 of trees that
+    /// are decoded in full.
     pub fn new(strategy: &Strategy, rounds: usize) -> Result<Self> {
-        if rounds == 0 || rounds > 20_000 || strategy.rounds().is_some_and(|most| rounds > most) {
-            let expected = "at least 1, at most 20,000 and at most those of the matrix";
-            return Err(setting("rounds", expected, rounds as f64));
-        }
+        Self::check(strategy, rounds)?;
         // Norms of the columns as defined, whatever the recurrence divides by.
         let column_norms = |column: &[f64], of: usize| -> Vec<f64> {
             let norm = |s: usize| {
@@ -69,14 +72,26 @@ impl Definition {
             Strategy::Banded(banded) => (0..rounds).map(|t| padded(banded.row(t), t)).collect(),
             Strategy::Dense(dense) => (0..rounds).map(|t| padded(dense.row(t), t)).collect(),
             Strategy::Tree(tree) => {
-                let nodes = nodes(&tree.tree_rounds(rounds)?);
+                let trees = tree.tree_rounds(rounds)?;
                 return Ok(Self {
-                    rows: Vec::new(),
+                    rows: estimates_from_below(&trees),
+                    nodes: nodes(&trees, rounds),
+                    rounds,
+                });
+            }
+            Strategy::TreeFull(tree) => {
+                let nodes = match tree.layout() {
+                    TreeLayout::CompleteNodes => nodes(&[rounds as u64], rounds),
+                    TreeLayout::Trees { leaves } => {
+                        nodes(&vec![leaves as u64; rounds.div_ceil(leaves)], rounds)
+                    }
+                };
+                return Ok(Self {
+                    rows: reverse_cholesky(&nodes, rounds),
                     nodes,
                     rounds,
                 });
             }
-            Strategy::TreeFull(_) => return Err(no_definition(strategy.name())),
         };
         Ok(Self {
             rows,
@@ -85,10 +100,20 @@ impl Definition {
         })
     }
 
-    /// `true` if the matrix is square, so that releases can be made independent again.
-    #[must_use]
-    pub fn is_square(&self) -> bool {
-        self.nodes.is_empty()
+    /// Refuses what [`new`](Self::new) refuses, without making the matrix.
+    ///
+    /// # Errors
+    /// The errors of [`new`](Self::new) for these rounds.
+    pub fn check(strategy: &Strategy, rounds: usize) -> Result<()> {
+        if rounds == 0 || rounds > 20_000 || strategy.rounds().is_some_and(|most| rounds > most) {
+            let expected = "at least 1, at most 20,000 and at most those of the matrix";
+            return Err(setting("rounds", expected, rounds as f64));
+        }
+        if matches!(strategy, Strategy::TreeFull(_)) && rounds > MAX_FULL_ROUNDS {
+            let expected = "at most 2,048 for trees that are decoded in full";
+            return Err(setting("rounds", expected, rounds as f64));
+        }
+        Ok(())
     }
 
     /// Number of rounds.
@@ -97,33 +122,43 @@ impl Definition {
         self.rounds
     }
 
-    /// Column `round` of the matrix, one number per round, or per node of a tree.
+    /// Column `round` of the matrix, whose norm is the sensitivity to that round: one number per round, or per node of a tree.
     ///
     /// # Errors
     /// [`MechanismError::Setting`] for a round outside the matrix.
     pub fn column(&self, round: usize) -> Result<Vec<f64>> {
+        if self.nodes.is_empty() {
+            return self.release_column(round);
+        }
+        self.check_round(round)?;
+        let entry = |node: &Range<usize>| f64::from(u8::from(node.contains(&round)));
+        Ok(self.nodes.iter().map(entry).collect())
+    }
+
+    /// Column `round` of the matrix of the releases, one number per round: what one contribution to `round` adds to
+    /// [whitened](Self::whiten) releases. Its norm is at most that of [`column`](Self::column).
+    ///
+    /// # Errors
+    /// [`MechanismError::Setting`] for a round outside the matrix.
+    pub fn release_column(&self, round: usize) -> Result<Vec<f64>> {
+        self.check_round(round)?;
+        let entry = |row: &Vec<f64>| row.get(round).copied().unwrap_or(0.0);
+        Ok(self.rows.iter().map(entry).collect())
+    }
+
+    fn check_round(&self, round: usize) -> Result<()> {
         if round >= self.rounds {
             return Err(setting("round", "below the rounds of the matrix", round as f64));
         }
-        if !self.is_square() {
-            let entry = |node: &Range<usize>| f64::from(u8::from(node.contains(&round)));
-            return Ok(self.nodes.iter().map(entry).collect());
-        }
-        Ok(self
-            .rows
-            .iter()
-            .map(|row| row.get(round).copied().unwrap_or(0.0))
-            .collect())
+        Ok(())
     }
 
-    /// `C x` for the rows of a matrix with one row per round, `columns` numbers each: releases become independent again.
+    /// The product of the matrix of the releases and `releases`, which has one row per round, `columns` numbers each. The noise of the
+    /// releases becomes independent again, with one standard deviation for all.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] unless `releases` has `columns` numbers per round; [`MechanismError::NoDefinition`] for trees.
+    /// [`MechanismError::Setting`] unless `releases` has `columns` numbers per round.
     pub fn whiten(&self, releases: &[f32], columns: usize) -> Result<Vec<f64>> {
-        if !self.is_square() {
-            return Err(no_definition("a tree".to_owned()));
-        }
         if columns == 0 || releases.len() != columns * self.rounds {
             let expected = "one row of values per round";
             return Err(setting(
@@ -145,14 +180,12 @@ impl Definition {
         Ok(whitened)
     }
 
-    /// `C^-T a`: the noise `Z` of all rounds enters the sum of the releases `C^-1 Z`, each times its entry of `a`, as `(C^-T a)^T Z`.
+    /// `C^-T a` for the matrix `C` of the releases: the noise `Z` of all rounds enters the sum of the releases `C^-1 Z`, each times its
+    /// entry of `a`, as `(C^-T a)^T Z`.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] unless `a` has one number per round; [`MechanismError::NoDefinition`] for trees.
+    /// [`MechanismError::Setting`] unless `a` has one number per round.
     pub fn solve_transposed(&self, a: &[f64]) -> Result<Vec<f64>> {
-        if !self.is_square() {
-            return Err(no_definition("a tree".to_owned()));
-        }
         if a.len() != self.rounds {
             let expected = "one number per round";
             return Err(setting("number of factors", expected, a.len() as f64));
@@ -168,24 +201,86 @@ impl Definition {
     }
 }
 
-fn no_definition(strategy: String) -> MechanismError {
-    MechanismError::NoDefinition { strategy }
-}
-
-/// The rounds of all complete nodes of trees of these lengths, one after another.
-fn nodes(trees: &[u64]) -> Vec<Range<usize>> {
+/// The rounds of all complete nodes of trees of these lengths, one after another. A node that reaches beyond `rounds` has the rounds
+/// that the run has.
+fn nodes(trees: &[u64], rounds: usize) -> Vec<Range<usize>> {
     let mut nodes = Vec::new();
     let mut start = 0;
     for &length in trees {
         let length = length as usize;
         let mut size = 1;
         while size <= length {
-            nodes.extend((0..length / size).map(|node| start + node * size..start + (node + 1) * size));
+            let of_size = (0..length / size).map(|node| start + node * size..start + (node + 1) * size);
+            let within = of_size.filter(|node| node.start < rounds);
+            nodes.extend(within.map(|node| node.start..node.end.min(rounds)));
             size *= 2;
         }
         start += length;
     }
     nodes
+}
+
+/// The rows that make releases by Honaker's estimates from below independent again.
+///
+/// A round ends one node that no node of the same end contains: the largest one of size `2^k`. The releases so far give its
+/// estimate, which is the sum of the releases in it. That estimate is `1 - c_k` times the node's own sum plus `c_k` times the estimates of
+/// its two halves, where `c_k = 1 / (1 + 2 v_(k-1))` and `v_k = 2 v_(k-1) c_k` is the variance. The right half ends at the same round, so
+/// its estimate is taken apart in the same way. The left halves on the way down were known before. What is left is the noise of the
+/// round: that of the nodes that end here, each times its factor.
+fn estimates_from_below(trees: &[u64]) -> Vec<Vec<f64>> {
+    let mut rows = Vec::new();
+    let mut start = 0;
+    for &length in trees {
+        let length = length as usize;
+        let heights = length.checked_ilog2().map_or(0, |height| height as usize + 1);
+        let mut children = vec![0.0; heights];
+        let mut variance = 1.0;
+        for factor in children.iter_mut().skip(1) {
+            *factor = 1.0 / (1.0 + 2.0 * variance);
+            variance *= 2.0 * *factor;
+        }
+        for end in 1..=length {
+            let mut row = vec![0.0; start + end];
+            // The factor of the estimate that is taken apart, and the first round of its node.
+            let (mut factor, mut square) = (1.0f64, 0.0f64);
+            let mut node = start + end - (1 << end.trailing_zeros());
+            for height in (1..=end.trailing_zeros() as usize).rev() {
+                square += (factor * (1.0 - children[height])).powi(2);
+                factor *= children[height];
+                let half = node + (1 << (height - 1));
+                row[node..half].fill(1.0 - factor);
+                node = half;
+            }
+            square += factor * factor;
+            row[node] = 1.0;
+            row.iter_mut().for_each(|entry| *entry /= square.sqrt());
+            rows.push(row);
+        }
+        start += length;
+    }
+    rows
+}
+
+/// The lower triangular `L` with `L^T L = C^T C`, where `C` has a row of ones per node: the releases of a tree that is decoded in full.
+fn reverse_cholesky(nodes: &[Range<usize>], rounds: usize) -> Vec<Vec<f64>> {
+    let mut rows: Vec<Vec<f64>> = (0..rounds).map(|t| vec![0.0; t + 1]).collect();
+    for node in nodes {
+        for t in node.clone() {
+            rows[t][node.start..=t].iter_mut().for_each(|entry| *entry += 1.0);
+        }
+    }
+    for t in (0..rounds).rev() {
+        let (earlier, row) = rows.split_at_mut(t);
+        let row = &mut row[0];
+        let diagonal = row[t].sqrt();
+        row.iter_mut().for_each(|entry| *entry /= diagonal);
+        for (s, other) in earlier.iter_mut().enumerate() {
+            for (entry, factor) in other.iter_mut().zip(&*row) {
+                *entry -= row[s] * factor;
+            }
+        }
+    }
+    rows
 }
 
 /// Row `t` of a banded matrix with the zeros before its band.
@@ -203,7 +298,7 @@ mod tests {
     use crate::{NormalisedBlt, NormalisedInverseToeplitz, NormalisedToeplitz, Tree, TreeFull, TreeLayout};
     use undertone_accounting::participation::{Gap, Participation};
 
-    /// The definition times the noise of the recurrence is the identity: two paths from one strategy.
+    /// The definition makes the noise of the recurrence independent, with variance 1 in each round: two paths from one strategy.
     #[test]
     fn definition_and_recurrence_are_inverses() {
         let rounds = 9;
@@ -223,21 +318,41 @@ mod tests {
             Strategy::NormalisedInverseToeplitz(NormalisedInverseToeplitz::new(rounds, inverse()).unwrap()),
             Strategy::Banded(Banded::new(rounds, 2, band).unwrap()),
             Strategy::Dense(Dense::new(rounds, lower).unwrap()),
+            Strategy::Tree(Tree::new()),
+            Strategy::Tree(Tree::with_restarts(4, 3).unwrap()),
+            Strategy::TreeFull(TreeFull::new(rounds, TreeLayout::CompleteNodes).unwrap()),
+            Strategy::TreeFull(TreeFull::new(rounds, TreeLayout::Trees { leaves: 4 }).unwrap()),
         ];
         for strategy in strategies {
             let definition = Definition::new(&strategy, rounds).unwrap();
             let noise = reference::matrix(&strategy.recurrence(rounds).unwrap(), rounds);
             let factors: Vec<f64> = (0..rounds).map(|t| 1.0 + (t % 4) as f64).collect();
             let solved = definition.solve_transposed(&factors).unwrap();
-            for (s, solved) in solved.into_iter().enumerate() {
-                let want: f64 = factors.iter().zip(&noise).map(|(a, noise)| a * noise[s]).sum();
-                assert!((solved - want).abs() < 1e-9, "{}: {s}: {solved}", strategy.name());
-            }
-            for (t, row) in definition.rows.iter().enumerate() {
-                for s in 0..rounds {
-                    let got: f64 = row.iter().zip(&noise).map(|(c, noise)| c * noise[s]).sum();
+            // One number per drawn value: trees draw more values than rounds.
+            let dot = |a: &[f64], s: usize| -> f64 { a.iter().zip(&noise).map(|(a, row)| a * row[s]).sum() };
+            let square: f64 = (0..2 * rounds).map(|s| dot(&factors, s).powi(2)).sum();
+            let of_solved: f64 = solved.iter().map(|x| x * x).sum();
+            assert!(
+                (square - of_solved).abs() < 1e-9 * square,
+                "{}: {of_solved}",
+                strategy.name()
+            );
+            let white: Vec<Vec<f64>> = (definition.rows.iter())
+                .map(|row| (0..2 * rounds).map(|s| dot(row, s)).collect())
+                .collect();
+            for (t, row) in white.iter().enumerate() {
+                for (s, other) in white.iter().enumerate() {
+                    let got: f64 = row.iter().zip(other).map(|(x, y)| x * y).sum();
                     let want = f64::from(u8::from(s == t));
                     assert!((got - want).abs() < 1e-9, "{}: {t} {s}: {got}", strategy.name());
+                    if definition.nodes.is_empty() {
+                        assert!(
+                            (row[s] - want).abs() < 1e-9,
+                            "{}: {t} {s}: {row:?}",
+                            strategy.name()
+                        );
+                        assert!((solved[s] - dot(&factors, s)).abs() < 1e-9);
+                    }
                 }
             }
         }
@@ -254,16 +369,24 @@ mod tests {
         assert!(definition.solve_transposed(&[0.0; 2]).is_err());
     }
 
+    /// A release tells at most what the nodes tell, and trees that are decoded in full tell all of it.
     #[test]
-    fn releases_of_trees_are_not_whitened() {
-        let tree = Definition::new(&Strategy::Tree(Tree::new()), 4).unwrap();
-        assert!(!tree.is_square() && tree.rounds() == 4);
-        let full = TreeFull::new(4, TreeLayout::CompleteNodes).unwrap();
-        let error = Definition::new(&Strategy::TreeFull(full), 4).unwrap_err();
-        let solved = tree.solve_transposed(&[0.0; 4]).unwrap_err();
-        for error in [tree.whiten(&[0.0; 4], 1).unwrap_err(), solved, error] {
-            assert!(error.to_string().contains("square matrix"), "{error}");
+    fn releases_of_trees_tell_no_more_than_their_nodes() {
+        let square = |column: Vec<f64>| column.iter().map(|entry| entry * entry).sum::<f64>();
+        for rounds in [1, 2, 7, 13, 16] {
+            let online = Definition::new(&Strategy::Tree(Tree::new()), rounds).unwrap();
+            let layout = TreeLayout::CompleteNodes;
+            let full = Strategy::TreeFull(TreeFull::new(rounds, layout).unwrap());
+            let full = Definition::new(&full, rounds).unwrap();
+            for round in 0..rounds {
+                let of_nodes = square(online.column(round).unwrap());
+                assert!(square(online.release_column(round).unwrap()) <= of_nodes + 1e-9);
+                assert!((square(full.release_column(round).unwrap()) - of_nodes).abs() < 1e-9);
+            }
         }
+        let large = TreeFull::new(4096, TreeLayout::CompleteNodes).unwrap();
+        let error = Definition::new(&Strategy::TreeFull(large), 4096).unwrap_err();
+        assert!(error.to_string().contains("2,048"), "{error}");
     }
 
     /// By brute force over all sets of rounds, the largest norm of summed columns is the certified sensitivity.

@@ -5,8 +5,9 @@
 use undertone_accounting::audit::gaussian::Shift;
 use undertone_accounting::audit::one_run_fdp::epsilon_of_mu;
 use undertone_accounting::audit::planning::Plan;
-use undertone_accounting::audit::{Guesses, Significance, sampled};
-use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, SamplingProbability};
+use undertone_accounting::audit::sampled::SecretCoins;
+use undertone_accounting::audit::{Guesses, Significance};
+use undertone_accounting::{Delta, Epsilon, NoiseMultiplier};
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_mechanisms::audit::Definition;
 
@@ -29,8 +30,8 @@ pub struct Lane {
     pub rounds: usize,
     /// Stated standard deviation of a whitened value without a contribution.
     pub noise_multiplier: f64,
-    /// Poisson sampling: the probability of a canary. `None` where its rounds may be known.
-    pub sampling_probability: Option<f64>,
+    /// The coins of Poisson cohorts. `None` where the rounds of a canary may be known.
+    pub secret: Option<SecretCoins>,
     /// The coins: `true` for a canary that was in.
     pub coins: Vec<bool>,
     /// Signals `|C 1_P|` of the canaries, from the rounds that each was drawn in; empty with Poisson sampling.
@@ -60,7 +61,7 @@ pub fn matched_filters(
     for (canary, rounds_of_canary) in rounds.iter().enumerate() {
         let mut signal = vec![0.0; definition.rounds()];
         for &round in rounds_of_canary {
-            for (sum, entry) in signal.iter_mut().zip(definition.column(round)?) {
+            for (sum, entry) in signal.iter_mut().zip(definition.release_column(round)?) {
                 *sum += entry;
             }
         }
@@ -136,11 +137,13 @@ pub fn bounds(
             of(FDP, "Gaussian trade-off", fixed.guesses_fdp)?,
         ])
     };
-    let (estimator, epsilon) = match lane.sampling_probability {
-        Some(q) => {
-            let step = sampled_step(lane, q, significance)?;
-            let epsilon = sampled::epsilon(step, SamplingProbability::new(q)?, lane.rounds as u64, delta)?;
-            ("gaussian.sampled", epsilon)
+    let (estimator, epsilon) = match lane.secret {
+        Some(coins) => {
+            let step = sampled_step(lane, coins, significance)?;
+            (
+                "gaussian.sampled",
+                coins.epsilon(step, lane.rounds as u64, delta)?,
+            )
         }
         None => {
             let mu = shift(lane, &lane.signals, &lane.matched, significance)?;
@@ -177,7 +180,7 @@ const GAUSSIAN: &str = "Gaussian noise of any scale";
 /// The secrets that an attacker does not use.
 fn unknown(lane: &Lane, adversary: &str) -> Vec<String> {
     let mut secrets = vec!["coins"];
-    if lane.sampling_probability.is_some() {
+    if lane.secret.is_some() {
         secrets.push("Poisson coins");
     }
     secrets.push("noise key");
@@ -191,12 +194,11 @@ fn unknown(lane: &Lane, adversary: &str) -> Vec<String> {
 fn scores(lane: &Lane) -> Result<Vec<f64>> {
     let canaries = lane.coins.len();
     let z = NoiseMultiplier::new(lane.noise_multiplier)?;
-    match lane.sampling_probability {
-        Some(q) => {
-            let q = SamplingProbability::new(q)?;
+    match lane.secret {
+        Some(coins) => {
             let of = |canary: usize| {
                 let values = lane.canaries.iter().skip(canary).step_by(canaries).copied();
-                sampled::log_likelihood_ratio(q, z, values)
+                coins.log_likelihood_ratio(z, values)
             };
             Ok((0..canaries).map(of).collect())
         }
@@ -220,8 +222,9 @@ fn guess(scores: &[f64], coins: &[bool], guesses: u64) -> Result<Guesses> {
 }
 
 /// The lower limit of the step of sampled canaries, over the noise of the values themselves.
-fn sampled_step(lane: &Lane, q: f64, significance: Significance) -> Result<f64> {
-    let rows = (MAX_VALUES / lane.rounds.max(1)).clamp(2, lane.coins.len().max(2));
+fn sampled_step(lane: &Lane, coins: SecretCoins, significance: Significance) -> Result<f64> {
+    let values = MAX_VALUES / coins.terms().max(1);
+    let rows = (values / lane.rounds.max(1)).clamp(2, lane.coins.len().max(2));
     let (mut members, mut others) = (Vec::new(), Vec::new());
     for row in lane.canaries.chunks(lane.coins.len()) {
         for (&value, &coin) in row.iter().zip(&lane.coins).take(rows) {
@@ -231,7 +234,7 @@ fn sampled_step(lane: &Lane, q: f64, significance: Significance) -> Result<f64> 
             }
         }
     }
-    Ok(sampled::step(SamplingProbability::new(q)?, &members, &others, significance)?.lower)
+    Ok(coins.step(&members, &others, significance)?.lower)
 }
 
 /// The lower limit of `mu` of the canary with the strongest signal, over the noise of the probes.

@@ -3,7 +3,8 @@
 //! A server that only adds ends at the sum of all releases, each times a factor of its round. That sum holds the noise of all rounds, and
 //! a user's updates of few rounds. Correlated noise cancels in the sum, so the final model tells more of a user than under independent noise.
 
-use undertone_accounting::{NoiseMultiplier, SamplingProbability};
+use undertone_accounting::NoiseMultiplier;
+use undertone_accounting::audit::sampled::SecretCoins;
 use undertone_mechanisms::audit::Definition;
 
 use crate::error::{Result, RunError};
@@ -13,8 +14,8 @@ use crate::error::{Result, RunError};
 pub enum Rounds<'a> {
     /// The rounds that each canary was drawn in.
     Known(&'a [Vec<usize>]),
-    /// The sampling probability of Poisson cohorts, whose coins are secret.
-    Secret(SamplingProbability),
+    /// The coins of Poisson cohorts, which are secret.
+    Secret(SecretCoins),
 }
 
 /// The part of a value that a canary adds if it is in.
@@ -69,15 +70,30 @@ impl FinalModel {
         };
         let signal = match rounds {
             Rounds::Known(rounds) => Signal::Known(rounds.iter().map(of_rounds).collect()),
-            Rounds::Secret(q) => {
+            Rounds::Secret(coins) => {
                 let squares = factors.iter().map(|factor| factor * factor).sum::<f64>();
                 Signal::Secret {
-                    mean: q.get() * factors.iter().sum::<f64>() / norm,
-                    variance: q.get() * (1.0 - q.get()) * squares / (norm * norm),
+                    mean: coins.mean() * factors.iter().sum::<f64>() / norm,
+                    variance: coins.variance() * squares / (norm * norm),
                 }
             }
         };
         Ok(Self { values, signal })
+    }
+
+    /// The same values in units in which their noise has the standard deviation `to` instead of `from`.
+    #[must_use]
+    pub fn in_units(mut self, from: f64, to: f64) -> Self {
+        let factor = to / from;
+        self.values.iter_mut().for_each(|value| *value *= factor);
+        match &mut self.signal {
+            Signal::Known(signals) => signals.iter_mut().for_each(|signal| *signal *= factor),
+            Signal::Secret { mean, variance } => {
+                *mean *= factor;
+                *variance *= factor * factor;
+            }
+        }
+        self
     }
 
     /// The score of each canary, in against out: the log likelihood ratio under known rounds. Under secret coins it is that of the normal
@@ -115,6 +131,7 @@ impl FinalModel {
 
 #[cfg(test)]
 mod tests {
+    use undertone_accounting::SamplingProbability;
     use undertone_accounting::audit::signal::Toeplitz;
     use undertone_mechanisms::{BandedToeplitz, Strategy};
 
@@ -155,8 +172,8 @@ mod tests {
     /// With equal factors and secret coins, the mean of a canary that is in is `q T` contributions over the root of `T`.
     #[test]
     fn secret_coins_leave_a_mean_and_a_variance() {
-        let q = SamplingProbability::new(0.25).unwrap();
-        let last = FinalModel::new(&[0.5; 16], None, Rounds::Secret(q), &[1.0; 16], 1).unwrap();
+        let coins = SecretCoins::poisson(SamplingProbability::new(0.25).unwrap());
+        let last = FinalModel::new(&[0.5; 16], None, Rounds::Secret(coins), &[1.0; 16], 1).unwrap();
         assert_eq!(last.values, [4.0]);
         assert_eq!(
             last.signal,
@@ -168,6 +185,9 @@ mod tests {
         let score = last.scores(NoiseMultiplier::new(1.0).unwrap())[0];
         assert!((score - 0.5 * (16.0 - 9.0 / 1.1875 - 1.1875f64.ln())).abs() < 1e-12);
         assert!(last.matched().is_none());
-        assert!(FinalModel::new(&[0.0; 4], None, Rounds::Secret(q), &[1.0; 4], 1).is_err());
+        assert!(FinalModel::new(&[0.0; 4], None, Rounds::Secret(coins), &[1.0; 4], 1).is_err());
+        let other = last.clone().in_units(2.0, 1.0);
+        let noise = NoiseMultiplier::new(0.5).unwrap();
+        assert!((other.scores(noise)[0] - score).abs() < 1e-12);
     }
 }

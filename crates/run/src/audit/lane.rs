@@ -5,13 +5,18 @@
 //! before the first round.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::ops::Range;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 use undertone_accounting::SamplingProbability;
 use undertone_accounting::audit::Significance;
+use undertone_accounting::audit::sampled::SecretCoins;
 use undertone_coordinator::participation::ParticipantId;
+use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry, PrivacyReport};
+use undertone_coordinator::task::Algorithm;
 use undertone_mechanisms::Strategy;
 use undertone_mechanisms::audit::Definition;
 use undertone_present::numbers::hex;
@@ -20,7 +25,7 @@ use super::canaries::{CONFIRMATION, Lane, bounds, matched_filters, plan};
 use super::final_model::{FinalModel, Rounds};
 use super::noise::NoiseTests;
 use super::record::{Audit, Bound};
-use crate::config::{AuditConfig, RunConfig};
+use crate::config::{AuditConfig, MAX_LANE_VALUES, RunConfig};
 use crate::error::{Result, RunError};
 use crate::files;
 use crate::files::names::{COINS_FILE, CONFIG_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, PRIVACY_FILE};
@@ -38,6 +43,8 @@ pub struct Recorded<'a> {
     audit: AuditConfig,
     /// The matrix of correlated noise. A run that has one rests on a participation schema, so the rounds of a canary may be known.
     strategy: Option<Strategy>,
+    /// `true` if single examples of a user are sampled.
+    by_example: bool,
     /// The factors of the releases in the final model, where the server only adds.
     factors: Option<Vec<f64>>,
     entries: Vec<LedgerEntry>,
@@ -57,7 +64,7 @@ impl<'a> Recorded<'a> {
         strategy: Option<Strategy>,
         entries: Vec<LedgerEntry>,
     ) -> Result<Self> {
-        let Some(audit) = config.audit.filter(|_| config.lane_columns() > 0) else {
+        let Some(audit) = config.audit.filter(|_| config.has_lane()) else {
             let expected = "a table: only a run that was made with one has a lane";
             return Err(RunError::missing("audit", expected));
         };
@@ -79,14 +86,18 @@ impl<'a> Recorded<'a> {
             return Err(RunError::damaged(&folder.join(LANE_FILE), message));
         }
         let path = folder.join(LANE_VALUES_FILE);
-        let row = 4 * config.lane_columns() as u64;
-        let expected = row.saturating_mul(entries.len() as u64);
+        let values = (record.width() as u64).saturating_mul(entries.len() as u64);
+        if values > MAX_LANE_VALUES {
+            let message = format!("expected at most {MAX_LANE_VALUES} values over all rounds, got {values}");
+            return Err(RunError::damaged(&folder.join(LANE_FILE), message));
+        }
+        let expected = 4 * values;
         let bytes = files::read_at_most(&path, expected)?;
         if bytes.len() as u64 != expected {
             let message = format!(
                 "expected {expected} bytes, for {} rounds of {} columns, got {}",
                 entries.len(),
-                config.lane_columns(),
+                record.width(),
                 bytes.len()
             );
             return Err(RunError::damaged(&path, message));
@@ -98,6 +109,7 @@ impl<'a> Recorded<'a> {
             config_sha256,
             audit,
             strategy,
+            by_example: task.user_update.algorithm == Algorithm::Els,
             factors: task.server.factors(entries.len() as u64),
             entries,
             record,
@@ -105,8 +117,17 @@ impl<'a> Recorded<'a> {
         })
     }
 
-    fn columns(&self) -> usize {
-        (self.audit.lane + self.audit.noise_probe) as usize
+    /// Refuses a lane whose layers or bits are not those of the plan.
+    ///
+    /// # Errors
+    /// [`RunError::Damaged`] naming the file.
+    pub(crate) fn check_plan(&self, plan: &PrivacyPlan) -> Result<()> {
+        let planned = LaneRecord::new(&self.audit, plan);
+        if (&planned.layers, planned.bits) != (&self.record.layers, self.record.bits) {
+            let message = "expected the layers and the bits of the run's clipping";
+            return Err(RunError::damaged(&self.folder.join(LANE_FILE), message));
+        }
+        Ok(())
     }
 
     /// The matrix of correlated noise, where the run has one.
@@ -117,18 +138,22 @@ impl<'a> Recorded<'a> {
         }
     }
 
-    /// The values with independent noise, over `unit` of each round.
+    /// The values of some columns with independent noise, over `unit` of each round.
     fn whitened(
         &self,
         definition: Option<&Definition>,
+        columns: Range<usize>,
         unit: impl Fn(&LedgerEntry) -> Option<f64>,
     ) -> Result<Vec<f64>> {
-        let columns = self.columns();
+        let rows = self.released.chunks(self.record.width());
+        let released: Vec<f32> = rows
+            .flat_map(|row| row[columns.clone()].iter().copied())
+            .collect();
         let mut values = match definition {
-            Some(definition) => definition.whiten(&self.released, columns)?,
-            None => self.released.iter().map(|&value| f64::from(value)).collect(),
+            Some(definition) => definition.whiten(&released, columns.len())?,
+            None => released.into_iter().map(f64::from).collect(),
         };
-        for (row, entry) in values.chunks_mut(columns).zip(&self.entries) {
+        for (row, entry) in values.chunks_mut(columns.len().max(1)).zip(&self.entries) {
             let unit = unit(entry).filter(|unit| *unit > 0.0);
             let unit = unit.ok_or_else(|| {
                 let message = format!("round {}: expected a sensitivity and noise", entry.round);
@@ -139,23 +164,79 @@ impl<'a> Recorded<'a> {
         Ok(values)
     }
 
+    /// The values of the probes over the standard deviation of their noise, with those of their bits behind them: one row per round.
+    fn probes(&self, definition: Option<&Definition>) -> Result<Vec<f64>> {
+        let (columns, width) = (self.record.columns(), self.record.width());
+        let probes = self.audit.noise_probe as usize;
+        let of_sums = self.whitened(definition, columns - probes..columns, |entry| {
+            Some(entry.noise_std)
+        })?;
+        let Some(bits) = self.record.bits else {
+            return Ok(of_sums);
+        };
+        let std = bits.contribution * bits.noise_multiplier;
+        let of_bits = self.whitened(definition, width - probes..width, |_| Some(std))?;
+        let rows = of_sums.chunks(probes.max(1)).zip(of_bits.chunks(probes.max(1)));
+        Ok(rows.flat_map(|(sums, bits)| [sums, bits].concat()).collect())
+    }
+
+    /// The values of the canaries in units of one contribution, one row per round, and the standard deviation of their noise. A canary with
+    /// a column per layer has one value, the length of its columns along a contribution.
+    fn canaries(&self, definition: Option<&Definition>) -> Result<(Vec<f64>, f64)> {
+        let canaries = self.audit.lane as usize;
+        let layers = self.record.layers.len().max(1);
+        let values = self.whitened(definition, 0..layers * canaries, |entry| entry.sensitivity)?;
+        let first = self.entries.first();
+        let noise_multiplier = first.and_then(|first| Some(first.noise_std / first.sensitivity?));
+        let noise_multiplier = noise_multiplier.unwrap_or(f64::NAN);
+        if self.record.layers.is_empty() {
+            return Ok((values, noise_multiplier));
+        }
+        let along = |row: &[f64], canary: usize| -> f64 {
+            let parts = self.record.layers.iter().enumerate();
+            parts
+                .map(|(layer, share)| share * row[layer * canaries + canary])
+                .sum()
+        };
+        let rows = values.chunks(layers * canaries);
+        let values = rows.flat_map(|row| (0..canaries).map(move |canary| along(row, canary)));
+        Ok((values.collect(), noise_multiplier))
+    }
+
+    /// The values of the canaries with those of their bits, each weighed by its noise: the best estimate of one contribution.
+    fn with_bits(
+        &self,
+        definition: Option<&Definition>,
+        (values, noise_multiplier): (&[f64], f64),
+    ) -> Result<(Vec<f64>, f64)> {
+        let Some(bits) = self.record.bits else {
+            return Ok((values.to_vec(), noise_multiplier));
+        };
+        let (columns, canaries) = (self.record.columns(), self.audit.lane as usize);
+        // A canary takes half a user off the mean of the bits.
+        let of_bits = self.whitened(definition, columns..columns + canaries, |_| {
+            Some(bits.contribution)
+        })?;
+        let weights = [noise_multiplier, bits.noise_multiplier].map(|noise| noise.powi(-2));
+        let whole = weights[0] + weights[1];
+        let both = values.iter().zip(of_bits);
+        let values = both.map(|(sum, bit)| (weights[0] * sum - weights[1] * bit) / whole);
+        Ok((values.collect(), whole.sqrt().recip()))
+    }
+
     /// Tests the noise of the probes.
     ///
     /// # Errors
     /// From the mechanism and the estimators.
     pub fn noise(&self) -> Result<NoiseTests> {
-        let definition = self.definition()?;
-        let values = self.whitened(definition.as_ref(), |entry| Some(entry.noise_std))?;
-        let canaries = self.audit.lane as usize;
-        let rows = values.chunks(self.columns());
-        let probes: Vec<f64> = rows.flat_map(|row| row[canaries..].iter().copied()).collect();
+        let probes = self.probes(self.definition()?.as_ref())?;
         let sizes: Vec<f64> = self
             .entries
             .iter()
             .map(|entry| entry.cohort_size as f64)
             .collect();
-        let tests = NoiseTests::of(&probes, self.audit.noise_probe as usize, &sizes)?;
-        Ok(tests.of_this_run())
+        let columns = probes.len() / self.entries.len().max(1);
+        Ok(NoiseTests::of(&probes, columns, &sizes)?.of_this_run())
     }
 
     /// The coins; `None` where their file is not there.
@@ -180,44 +261,38 @@ impl<'a> Recorded<'a> {
     /// The values of canaries and probes, in units of one contribution.
     fn lane(&self, coins: Vec<bool>, claim: &GuaranteeRecord) -> Result<Lane> {
         let definition = self.definition()?;
-        let values = self.whitened(definition.as_ref(), |entry| entry.sensitivity)?;
-        let canaries = coins.len();
-        let first = self.entries.first();
-        let noise_multiplier = first.and_then(|first| Some(first.noise_std / first.sensitivity?));
-        let noise_multiplier = noise_multiplier.unwrap_or(f64::NAN);
-        let split = |range: std::ops::Range<usize>, scale: f64| -> Vec<f64> {
-            let rows = values.chunks(self.columns());
-            rows.flat_map(|row| row[range.clone()].iter().map(move |value| value / scale))
-                .collect()
-        };
-        let of_canaries = split(0..canaries, 1.0);
-        let sampling_probability = match (&definition, first) {
-            (None, Some(first)) => Some(first.sampling_probability),
+        let definition = definition.as_ref();
+        let (of_sums, of_sums_noise) = self.canaries(definition)?;
+        let (canaries, noise_multiplier) = self.with_bits(definition, (&of_sums, of_sums_noise))?;
+        let secret = match (definition, self.entries.first()) {
+            (None, Some(first)) => Some(self.secret_coins(first, claim)?),
             _ => None,
         };
         let shadowed = self.rounds_of_shadows();
-        let (signals, matched) = match &definition {
-            Some(definition) => matched_filters(definition, &shadowed, &of_canaries)?,
+        let (signals, matched) = match definition {
+            Some(definition) => matched_filters(definition, &shadowed, &canaries)?,
             None => (Vec::new(), Vec::new()),
         };
-        let rounds = match sampling_probability {
-            Some(q) => Rounds::Secret(SamplingProbability::new(q)?),
+        let rounds = match secret {
+            Some(coins) => Rounds::Secret(coins),
             None => Rounds::Known(&shadowed),
         };
-        let last = |factors: &Vec<f64>| {
-            FinalModel::new(factors, definition.as_ref(), rounds, &of_canaries, canaries)
+        let last = |factors: &Vec<f64>| -> Result<FinalModel> {
+            let factors = self.in_units_of_the_first(factors);
+            let last = FinalModel::new(&factors, definition, rounds, &of_sums, coins.len())?;
+            Ok(last.in_units(of_sums_noise, noise_multiplier))
         };
         let final_model = self.factors.as_ref().map(last).transpose()?;
         Ok(Lane {
             claim: claim.clone(),
             rounds: self.entries.len(),
             noise_multiplier,
-            sampling_probability,
+            secret,
             coins,
             signals,
             matched,
-            probes: split(canaries..self.columns(), noise_multiplier),
-            canaries: of_canaries,
+            probes: self.probes(definition)?,
+            canaries,
             cohort_sizes: self
                 .entries
                 .iter()
@@ -225,6 +300,30 @@ impl<'a> Recorded<'a> {
                 .collect(),
             final_model,
         })
+    }
+
+    /// The coins of a canary under Poisson sampling.
+    fn secret_coins(&self, first: &LedgerEntry, claim: &GuaranteeRecord) -> Result<SecretCoins> {
+        let probability = SamplingProbability::new(first.sampling_probability)?;
+        Ok(
+            match claim
+                .group_size
+                .filter(|_| self.by_example)
+                .and_then(NonZeroU32::new)
+            {
+                Some(examples) => SecretCoins::of_examples(probability, examples),
+                None => SecretCoins::poisson(probability),
+            },
+        )
+    }
+
+    /// The factors on releases in units of a contribution to the first round. The unit changes with the clip norm, only where trees restart.
+    fn in_units_of_the_first(&self, factors: &[f64]) -> Vec<f64> {
+        let sensitivity = |entry: &LedgerEntry| entry.sensitivity.unwrap_or(f64::NAN);
+        let first = self.entries.first().map_or(f64::NAN, sensitivity);
+        let both = factors.iter().zip(&self.entries);
+        both.map(|(factor, entry)| factor * sensitivity(entry) / first)
+            .collect()
     }
 
     /// The rounds of each canary: those of the user whom it shadows.
@@ -239,6 +338,15 @@ impl<'a> Recorded<'a> {
         self.record.shadows.iter().map(of).collect()
     }
 
+    /// The values of canaries and probes under a claim, as the estimators take them; `None` where the coins are not there.
+    ///
+    /// # Errors
+    /// From the mechanism; coins that are not those of the run.
+    pub fn values(&self, claim: &GuaranteeRecord) -> Result<Option<Lane>> {
+        let coins = self.coins()?;
+        coins.map(|coins| self.lane(coins, claim)).transpose()
+    }
+
     /// The bounds from the canaries under a claim; `None` where the coins are not there. A headline above the claim is followed by
     /// the same guesses at 99.9 % confidence.
     ///
@@ -248,10 +356,9 @@ impl<'a> Recorded<'a> {
         if self.audit.lane == 0 {
             return Ok(None);
         }
-        let Some(coins) = self.coins()? else {
+        let Some(lane) = self.values(claim)? else {
             return Ok(None);
         };
-        let lane = self.lane(coins, claim)?;
         let fixed = self.plan(claim)?;
         let mut all = bounds(LEVEL, &lane, &fixed, Significance::REPORTED)?;
         let exceeds = |bound: &Bound| bound.headline && bound.epsilon_lower > claim.epsilon;

@@ -6,9 +6,7 @@ use undertone_models::ModelSpec;
 use super::{AuditConfig, EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
 use undertone_coordinator::sampling::Sampling;
-use undertone_coordinator::task::{
-    Algorithm, ClipConfig, TaskConfig, at_least_one, needs_initial_model, trained_here,
-};
+use undertone_coordinator::task::{TaskConfig, at_least_one, needs_initial_model, trained_here};
 
 impl RunConfig {
     /// Checks each value that its type alone does not.
@@ -38,7 +36,7 @@ impl RunConfig {
 }
 
 /// Max number of released values of a lane over all rounds: 1 GiB of them.
-const MAX_LANE_VALUES: u64 = 1 << 28;
+pub(crate) const MAX_LANE_VALUES: u64 = 1 << 28;
 
 impl AuditConfig {
     /// Refuses numbers out of range, and by name the settings that canaries in a run do not go with.
@@ -47,13 +45,18 @@ impl AuditConfig {
             lane,
             noise_probe,
             replay_every,
+            holdback,
         } = *self;
+        if !(0.0..1.0).contains(&holdback) {
+            return Err(RunError::value("audit.holdback", "a number in [0, 1)", holdback));
+        }
         if lane != 0 && lane < 10 {
             return Err(RunError::value("audit.lane", "0, or at least 10 canaries", lane));
         }
-        let replays_alone = lane == 0 && noise_probe == 0 && replay_every > 0;
-        if noise_probe < 2 && !replays_alone {
-            let expected = "at least 2, or 0 beside `audit.replay_every` and no `audit.lane`";
+        let without_lane = lane == 0 && noise_probe == 0 && (replay_every > 0 || holdback > 0.0);
+        if noise_probe < 2 && !without_lane {
+            let expected =
+                "at least 2, or 0 beside `audit.replay_every` or `audit.holdback` and no `audit.lane`";
             return Err(RunError::value("audit.noise_probe", expected, noise_probe));
         }
         if replay_every > 0 && task.privacy.is_none() {
@@ -69,13 +72,6 @@ impl AuditConfig {
             return Ok(());
         }
         let refuse = |key: &str, expected: &str, got: &str| Err(RunError::value(key, expected, got));
-        if !matches!(task.clip, ClipConfig::Flat { .. }) {
-            return refuse("clip.kind", "`flat` beside `audit.lane`", "another kind");
-        }
-        if task.user_update.algorithm == Algorithm::Els {
-            let expected = "an algorithm that samples users, beside `audit.lane`";
-            return refuse("user_update.algorithm", expected, "els");
-        }
         if !task.schedule.is_empty() || task.estimate.is_some() {
             return refuse(
                 "schedule",

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use undertone_data::{Corpus, NoProgress, Split};
+use undertone_data::{Corpus, NoProgress};
 
 use super::RunOptions;
 use super::orders::{Order, Start};
@@ -58,7 +58,7 @@ pub fn train_as_follower(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> 
         );
         return Err(unexpected(ranks, &expected, &shown(identity.frozen_sha256())));
     }
-    let users = corpus.partition(Split::Train);
+    let users = config.training_users(&corpus)?;
     let max_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
     let longest = longest_example(&users);
     let mut engine = CpuEngine::new(

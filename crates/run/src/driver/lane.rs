@@ -6,24 +6,24 @@ use std::path::{Path, PathBuf};
 
 use rand_core::Rng;
 use sha2::{Digest, Sha256};
-use undertone_aggregation::BoundedSum;
+use undertone_aggregation::Clipping;
 use undertone_coordinator::head::Opened;
 use undertone_coordinator::participation::{ParticipantId, ParticipationKey};
-use undertone_coordinator::plan::PrivacyPlan;
+use undertone_coordinator::plan::{LaneSum, PrivacyPlan};
 use undertone_coordinator::random::{Purpose, Randomness};
-use undertone_mechanisms::{Strategy, draws};
+use undertone_mechanisms::audit::Definition;
+use undertone_mechanisms::draws;
 use undertone_present::numbers::hex;
 
 use super::entropy::fresh_bytes;
-use crate::config::{AuditConfig, RunConfig};
+use crate::config::{MAX_LANE_VALUES, RunConfig};
 use crate::error::{Result, RunError};
 use crate::files;
 use crate::files::names::{COINS_FILE, LANE_FILE, LANE_VALUES_FILE};
-use crate::lane::{Coins, LaneRecord, SCHEMA};
+use crate::lane::{Coins, LaneRecord};
 
 /// The lane of a run between two rounds.
 pub(super) struct RunLane {
-    audit: AuditConfig,
     canaries: Vec<bool>,
     presence: Presence,
     randomness: Randomness,
@@ -33,8 +33,8 @@ pub(super) struct RunLane {
 
 /// The rounds of the canaries.
 enum Presence {
-    /// Each canary is sampled with the probability of a user, by coins of its own.
-    Sampled(f64),
+    /// Each of so many contributions of a canary is sampled with the probability of a user, or of an example, by coins of its own.
+    Sampled { probability: f64, contributions: usize },
     /// Each canary has the rounds of a user.
     Shadows(Vec<ParticipantId>),
 }
@@ -54,7 +54,7 @@ impl RunLane {
         key: &ParticipationKey,
         rounds: Option<u64>,
     ) -> Result<Option<Self>> {
-        let Some(audit) = config.audit.filter(|_| config.lane_columns() > 0) else {
+        let Some(audit) = config.audit.filter(|_| config.has_lane()) else {
             return Ok(None);
         };
         let coins_path = folder.join(COINS_FILE);
@@ -77,7 +77,10 @@ impl RunLane {
         let mut generator = randomness.generator(Purpose::Audit, 0, COINS);
         let coins: Vec<bool> = (0..canaries).map(|_| generator.next_u32() & 1 == 1).collect();
         let presence = match plan.bounded() {
-            None => Presence::Sampled(plan.sampling_probability()),
+            None => Presence::Sampled {
+                probability: plan.sampling_probability(),
+                contributions: plan.kept_per_user().unwrap_or(1) as usize,
+            },
             Some(_) => {
                 let mut generator = randomness.generator(Purpose::Audit, 0, SHADOWS);
                 let salt = key.salt();
@@ -86,6 +89,7 @@ impl RunLane {
                 Presence::Shadows((0..canaries).map(draw).collect())
             }
         };
+        let mut record = LaneRecord::new(&audit, plan);
         if rounds.is_none() {
             let digits = coins.iter().map(|coin| if *coin { '1' } else { '0' });
             let secret = Coins {
@@ -101,22 +105,15 @@ impl RunLane {
                         .map_err(|error| RunError::io("write", &coins_path, error))
                 })?;
             }
-            let record = LaneRecord {
-                schema: SCHEMA.to_owned(),
-                canaries: audit.lane,
-                noise_probe: audit.noise_probe,
-                coins_sha256: (canaries > 0).then(|| hex(&Sha256::digest(&bytes))),
-                shadows: match &presence {
-                    Presence::Sampled(_) => Vec::new(),
-                    Presence::Shadows(names) => names.clone(),
-                },
-            };
+            record.coins_sha256 = (canaries > 0).then(|| hex(&Sha256::digest(&bytes)));
+            if let Presence::Shadows(names) = &presence {
+                record.shadows.clone_from(names);
+            }
             files::write_json(&folder.join(LANE_FILE), &record)?;
         }
         let path = folder.join(LANE_VALUES_FILE);
-        let row = 4 * config.lane_columns() as u64;
+        let row = 4 * record.width() as u64;
         Ok(Some(Self {
-            audit,
             canaries: coins,
             presence,
             randomness,
@@ -125,17 +122,30 @@ impl RunLane {
         }))
     }
 
-    /// The contributions of the canaries to an opened round, each twice as long as the bound, so that the clipping is tested too.
-    pub(super) fn contributions(&self, opened: &Opened, names: &[ParticipantId]) -> Result<BoundedSum> {
-        let bound = opened.lane().cloned();
-        let bound = bound.ok_or_else(|| RunError::missing("audit", "a plan with a lane"))?;
-        let clip_norm = bound.clipping().bound().unwrap_or(f64::NAN);
-        let sum = BoundedSum::new(bound);
-        let mut update = vec![0.0; (self.audit.lane + self.audit.noise_probe) as usize];
+    /// The contributions of the canaries to an opened round, each twice as long as the bound, so that the clipping is tested too. With
+    /// adaptive clipping such an update is above the norm.
+    pub(super) fn contributions(&self, opened: &Opened, names: &[ParticipantId]) -> Result<LaneSum> {
+        let bounds = opened.lane();
+        let bounds = bounds.ok_or_else(|| RunError::missing("audit", "a plan with a lane"))?;
+        let clip_norms = match bounds.updates.clipping() {
+            Clipping::PerLayer { clip_norms } => clip_norms.clone(),
+            clipping => vec![clipping.bound().unwrap_or(f64::NAN)],
+        };
+        let layers = bounds.updates.layout().tensors().iter().map(|layer| layer.offset);
+        let layers: Vec<(usize, f64)> = layers.zip(clip_norms).collect();
+        let mut bits = vec![0.0; bounds.bits.as_ref().map_or(0, |bits| bits.layout().len())];
+        let mut update = vec![0.0; bounds.updates.layout().len()];
+        let sum = LaneSum::new(bounds);
+        let canaries = self.canaries.len();
+        // One entry per contribution.
         let here: Vec<usize> = match &self.presence {
-            Presence::Sampled(q) => {
+            Presence::Sampled {
+                probability,
+                contributions,
+            } => {
                 let mut generator = self.randomness.generator(Purpose::Audit, opened.round(), COHORTS);
-                draws::poisson(self.canaries.len(), *q, &mut generator)
+                let drawn = draws::poisson(canaries * contributions, *probability, &mut generator);
+                drawn.into_iter().map(|place| place / contributions).collect()
             }
             Presence::Shadows(shadows) => {
                 let is_here = |&canary: &usize| names.binary_search(&shadows[canary]).is_ok();
@@ -143,10 +153,20 @@ impl RunLane {
             }
         };
         for canary in here {
-            if self.canaries[canary] {
-                update[canary] = (2.0 * clip_norm) as f32;
-                sum.add(&update, 1.0)?;
-                update[canary] = 0.0;
+            if !self.canaries[canary] {
+                continue;
+            }
+            for (first, clip_norm) in &layers {
+                update[first + canary] = (2.0 * clip_norm) as f32;
+            }
+            sum.updates.add(&update, 1.0)?;
+            for (first, _) in &layers {
+                update[first + canary] = 0.0;
+            }
+            if let Some(sum) = &sum.bits {
+                bits[canary] = -0.5;
+                sum.add(&bits, 1.0)?;
+                bits[canary] = 0.0;
             }
         }
         Ok(sum)
@@ -166,23 +186,30 @@ impl RunLane {
     }
 }
 
-/// Max number of rounds over which correlated noise is made independent again: the matrix takes `4 rounds^2` bytes.
-const MAX_ROUNDS: usize = 20_000;
-
-/// Refuses a mechanism whose releases cannot be made independent again, so that nothing would test them.
+/// Refuses a lane whose releases cannot be made independent again, so that nothing would test them, and one of too many values.
 pub(super) fn check_mechanism(config: &RunConfig, plan: &PrivacyPlan) -> Result<()> {
-    let Some(bounded) = plan.bounded().filter(|_| config.lane_columns() > 0) else {
+    let Some(audit) = config.audit.filter(|_| config.has_lane()) else {
         return Ok(());
     };
-    let mechanism = bounded.mechanism();
-    let strategy = mechanism.strategy();
-    let is_tree = matches!(strategy, Strategy::Tree(_) | Strategy::TreeFull(_));
-    if is_tree || mechanism.rounds() > MAX_ROUNDS {
-        return Err(RunError::value(
-            "privacy.mechanism.kind",
-            format!("no tree, and at most {MAX_ROUNDS} rounds, beside [audit]"),
-            format!("{} over {} rounds", strategy.name(), mechanism.rounds()),
-        ));
+    let values = LaneRecord::new(&audit, plan).width() as u64;
+    let values = values.saturating_mul(config.task.rounds);
+    if values > MAX_LANE_VALUES {
+        let expected = format!("at most {MAX_LANE_VALUES} values over all rounds");
+        return Err(RunError::value("audit.lane", expected, values));
+    }
+    if let Some(bounded) = plan.bounded() {
+        let mechanism = bounded.mechanism();
+        if Definition::check(mechanism.strategy(), mechanism.rounds()).is_err() {
+            return Err(RunError::value(
+                "privacy.mechanism.kind",
+                "at most 20,000 rounds beside [audit], and at most 2,048 of a tree that is decoded in full",
+                format!(
+                    "{} over {} rounds",
+                    mechanism.strategy().name(),
+                    mechanism.rounds()
+                ),
+            ));
+        }
     }
     Ok(())
 }

@@ -11,7 +11,6 @@ use undertone_coordinator::head::{Next, Opened, RunHead};
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::random::Purpose;
 use undertone_coordinator::source::Gathered;
-use undertone_data::Split;
 use undertone_mechanisms::draws;
 
 use super::Run;
@@ -21,7 +20,6 @@ use crate::error::{Result, RunError};
 use crate::files;
 use crate::files::names::REPLAYS_FILE;
 use crate::live::{LiveRecord, LiveRound, SCHEMA, is_due};
-use crate::ranks::Ranks;
 
 /// The draws of the audited users, apart from all others of the run.
 const AUDITED: u64 = 14;
@@ -45,19 +43,11 @@ impl LiveReplays {
         folder: &Path,
         config: &RunConfig,
         plan: &PrivacyPlan,
-        ranks: &dyn Ranks,
         rounds: Option<u64>,
     ) -> Result<Option<Self>> {
         let every = config.audit.map_or(0, |audit| audit.replay_every);
         if every == 0 {
             return Ok(None);
-        }
-        if ranks.size() > 1 {
-            return Err(RunError::value(
-                "audit.replay_every",
-                "0 in a run of several processes",
-                every,
-            ));
         }
         let path = folder.join(REPLAYS_FILE);
         let record = match rounds {
@@ -126,7 +116,7 @@ impl<'a> Run<'a> {
         let mut generator = self.randomness.generator(Purpose::Audit, opened.round(), AUDITED);
         let place = draws::below(cohort.users.len() as u64, &mut generator) as usize;
         let user = cohort.users[place];
-        let text = self.corpus.partition(Split::Train);
+        let text = self.config.training_users(self.corpus)?;
         let mut auditor = Auditor::new(&self.config.task, &text, vec![user], Battery::Natural);
         let entries = self.store.lines()?;
         let round = Round {

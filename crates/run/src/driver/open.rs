@@ -15,7 +15,7 @@ use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::server_optimizer::ServerOptimizer;
 use undertone_coordinator::source::UpdateSource;
 use undertone_coordinator::task::{Algorithm, UserSettings};
-use undertone_data::{Corpus, Split};
+use undertone_data::Corpus;
 use undertone_local::CpuEngine;
 use undertone_mechanisms::fault::planted;
 use undertone_models::SequenceModel;
@@ -49,7 +49,7 @@ impl<'a> Run<'a> {
         observer: &'a dyn Observer,
     ) -> Result<(Self, RunHead)> {
         let RunFile { config, base, .. } = file;
-        let users = corpus.partition(Split::Train);
+        let users = config.training_users(corpus)?;
         if users.num_users() == 0 {
             let hint = "loosen `data.min_tokens` or `data.min_examples`, or check `data.split`";
             return Err(RunError::EmptyPartition { split: "train", hint });
@@ -86,7 +86,7 @@ impl<'a> Run<'a> {
                 PrivacyPlan::new(&config.task, strategy.as_ref(), model.layout(), population)?
             }
         };
-        let plan = plan.with_lane(config.lane_columns())?;
+        let plan = plan.with_lane(config.lane_size())?;
         lane::check_mechanism(config, &plan)?;
         plan.check_sum(ranks.size())?;
         // What the words cost must be known under the run's relation.
@@ -113,7 +113,7 @@ impl<'a> Run<'a> {
             model_spec,
             rounds,
             &config.evaluation,
-            corpus,
+            (corpus, &users),
             &identity,
         );
         start.warning = plan.warning(&config.task, model.layout(), config.initial_model.is_some())?;
@@ -155,7 +155,7 @@ impl<'a> Run<'a> {
         } = files;
         let done = checkpoint.as_ref().map(|checkpoint| checkpoint.state.rounds);
         let lane = RunLane::open(directory.path(), config, &plan, &participation_key, done)?;
-        let live = LiveReplays::open(directory.path(), config, &plan, ranks, done)?;
+        let live = LiveReplays::open(directory.path(), config, &plan, done)?;
         let cohorts = Cohorts::new(&config.task, &plan, &example_counts(&users), &participation_key)?;
         let digest = workspace::config_digest(config)?;
         let source: Box<dyn UpdateSource<Error = RunError> + 'a> =
@@ -163,13 +163,13 @@ impl<'a> Run<'a> {
                 Some(secure) => Box::new(SecAggSimulation {
                     secure,
                     engine,
-                    users: corpus.partition(Split::Train),
+                    users,
                     settings: &config.task.user_update,
                     randomness: super::entropy::randomness(config.seed)?,
                 }),
                 None => Box::new(Local {
                     engine: Box::new(engine),
-                    users: corpus.partition(Split::Train),
+                    users,
                     settings: &config.task.user_update,
                     randomness: super::entropy::randomness(config.seed)?,
                     ranks,

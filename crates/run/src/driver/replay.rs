@@ -21,7 +21,7 @@ use undertone_coordinator::head::{CloseError, RunHead};
 use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::source::Unwatched;
 use undertone_coordinator::task::TaskConfig;
-use undertone_data::{Partition, Split};
+use undertone_data::Partition;
 
 use super::entropy::round_entropy;
 use super::workspace::RunDirectory;
@@ -143,10 +143,10 @@ pub fn replay(run_dir: &Path, options: &ReplayOptions) -> Result<Replay> {
     if options.battery == Battery::Adversarial {
         adversary::check(&config.task)?;
     }
-    if config.lane_columns() > 0 {
+    if config.has_lane() {
         // No user contributes to a lane, and the model has the same bytes without one. Secure sums have none, and their rotations follow
         // from the whole configuration.
-        config.audit = None;
+        config.leave_audits_out();
     }
     let mut expected = Some(read_chain(&run_dir.join(LEDGER_FILE), &genesis_of(run_dir)?)?.0);
     match (options.twin, config.seed) {
@@ -183,7 +183,7 @@ pub fn replay(run_dir: &Path, options: &ReplayOptions) -> Result<Replay> {
             &Silent,
         )?;
         let ledger = expected.as_deref().map(|entries| (run_dir, entries));
-        let text = corpus.partition(Split::Train);
+        let text = file.config.training_users(&corpus)?;
         let users = audited_users(&text, options.users)?;
         let auditor = Auditor::new(&run.config.task, &text, users, options.battery);
         Replayed { run, auditor }.rounds(head, options, ledger)

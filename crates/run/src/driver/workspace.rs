@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use undertone_data::{
-    Corpus, CorpusSpec, EosTargets, Partition, Progress, SourceSpec, Split, Stage, Vocab, VocabularySpec,
+    Corpus, CorpusSpec, EosTargets, Partition, Progress, SourceSpec, Stage, Vocab, VocabularySpec,
 };
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_models::{Loaded, ModelSpec, SequenceModel};
 
 use super::{Observer, RunOptions};
 use crate::checkpoint::Checkpoint;
-use crate::config::{EvaluationConfig, RunConfig};
+use crate::config::{AuditConfig, EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
 use crate::files::names::{
     COINS_FILE, CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE,
@@ -380,6 +380,8 @@ pub(crate) fn strategy_of(folder: &Path) -> Result<Option<Strategy>> {
 pub(crate) struct Trained {
     pub(crate) data: CorpusSpec,
     pub(crate) model: ModelSpec,
+    #[serde(default)]
+    pub(crate) audit: Option<AuditConfig>,
 }
 
 impl Trained {
@@ -494,16 +496,16 @@ fn user_sizes(users: &Partition<'_>) -> Histogram {
     }
 }
 
-/// The first line of the metrics of a training of `rounds` rounds or steps.
+/// The first line of the metrics of a training of `rounds` rounds or steps on these users.
 pub(crate) fn start_record(
     run: &str,
     model: &ModelSpec,
     rounds: u64,
     evaluation: &EvaluationConfig,
-    corpus: &Corpus,
+    (corpus, users): (&Corpus, &Partition<'_>),
     identity: &ModelIdentity,
 ) -> StartRecord {
-    let (users, counts) = (corpus.partition(Split::Train), identity.counts());
+    let counts = identity.counts();
     StartRecord {
         run: run.to_owned(),
         model: model.family().to_owned(),
@@ -512,7 +514,7 @@ pub(crate) fn start_record(
         train_users: users.num_users(),
         train_tokens: Some(users.total_tokens()),
         rounds,
-        user_sizes: Some(user_sizes(&users)),
+        user_sizes: Some(user_sizes(users)),
         best_accuracy: corpus.best_accuracy().map(|best| match evaluation.eos {
             EosTargets::Included => best.with_eos,
             EosTargets::Excluded => best.without_eos,

@@ -1,6 +1,6 @@
 //! The inputs of a pre-training, which do not change: files, corpus, model, and values that follow from them.
 
-use undertone_data::{Corpus, Partition};
+use undertone_data::{Corpus, Partition, Split};
 use undertone_models::SequenceModel;
 
 use super::{NOT_PRIVATE, PretrainFile};
@@ -47,7 +47,7 @@ impl TrainingInputs<'_> {
             model,
             rounds,
             &config.evaluation,
-            self.corpus,
+            (self.corpus, &self.corpus.partition(Split::Train)),
             self.identity,
         )
     }

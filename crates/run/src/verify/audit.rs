@@ -75,9 +75,9 @@ fn made_again(run: &Run<'_>, written: &Audit, check: &mut Check) -> Result<Audit
             check.wrong(place, format!("at most {}", run.entries.len()), replay.rounds);
         }
     }
-    let recorded = match config.lane_columns() {
-        0 => None,
-        _ => Some(recorded(run, config)?),
+    let recorded = match config.has_lane() {
+        true => Some(recorded(run, config)?),
+        false => None,
     };
     if let Some(noise) = &mut made.noise
         && noise.source == Source::ThisRun
@@ -180,10 +180,13 @@ pub(super) fn lane(run: &Run<'_>) -> Option<Check> {
     let Subject::Run(config) = &run.subject else {
         return None;
     };
-    let audit = config.audit.filter(|_| config.lane_columns() > 0)?;
+    let audit = config.audit.filter(|_| config.has_lane())?;
     let mut check = Check::new("lane");
-    check.keep(run.plan.clone().with_lane(config.lane_columns()));
-    check.keep(recorded(run, config));
+    let plan = check.keep(run.plan.clone().with_lane(config.lane_size()));
+    let recorded = check.keep(recorded(run, config));
+    if let (Some(plan), Some(recorded)) = (plan, recorded) {
+        check.keep(recorded.check_plan(&plan));
+    }
     check.found = format!(
         "{} canaries and {} probes in {} rounds",
         audit.lane,

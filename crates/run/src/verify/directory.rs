@@ -125,7 +125,7 @@ fn is_expected(name: &str, config: &RunConfig) -> bool {
     let of_tokens = matches!(vocabulary, Some(VocabularySpec::Tokenizer { .. }));
     match name {
         INITIAL_MODEL_FILE => config.initial_model.is_some(),
-        LANE_FILE | LANE_VALUES_FILE => config.lane_columns() > 0,
+        LANE_FILE | LANE_VALUES_FILE => config.has_lane(),
         REPLAYS_FILE => config.audit.is_some_and(|audit| audit.replay_every > 0),
         MECHANISM_FILE => has_mechanism(&config.task),
         TOKENIZER_FILE => of_tokens,

@@ -11,7 +11,7 @@ const LANE: &str = "audit={lane=40,noise_probe=24}";
 const PROBES: &str = "audit={noise_probe=24}";
 
 /// The kinds of run that may have a lane, or probes alone.
-const KINDS: [(&[&str], &str); 9] = [
+const KINDS: [(&[&str], &str); 14] = [
     (&[], LANE),
     (&["user_update={algorithm=\"uls\",group_size=3}"], LANE),
     (
@@ -19,9 +19,9 @@ const KINDS: [(&[&str], &str); 9] = [
             "user_update={algorithm=\"els\",group_size=3,batch_size=1}",
             "cohort={sampling=\"poisson\",examples_per_round=20}",
         ],
-        PROBES,
+        LANE,
     ),
-    (&["clip={kind=\"per_layer\",norm=0.3}"], PROBES),
+    (&["clip={kind=\"per_layer\",norm=0.3}"], LANE),
     (&["schedule=[{from_round=4,noise_multiplier=3.0}]"], PROBES),
     (&["cohort={sampling=\"fixed_size\",users_per_round=12}"], PROBES),
     (
@@ -47,6 +47,31 @@ const KINDS: [(&[&str], &str); 9] = [
         ],
         LANE,
     ),
+    (&["clip={kind=\"per_layer\",norm=0.3}"], PROBES),
+    (
+        &[
+            "cohort={sampling=\"shuffled_epochs\",users_per_round=12}",
+            "privacy.mechanism={kind=\"tree\"}",
+        ],
+        LANE,
+    ),
+    (
+        &[
+            "cohort={sampling=\"shuffled_epochs\",users_per_round=12}",
+            "privacy.mechanism={kind=\"tree-full\"}",
+            "clip={kind=\"per_layer\",norm=0.3}",
+        ],
+        LANE,
+    ),
+    (&ADAPTIVE, LANE),
+    (&ADAPTIVE, PROBES),
+];
+
+const ADAPTIVE: [&str; 4] = [
+    "cohort={sampling=\"shuffled_epochs\",users_per_round=12}",
+    "privacy.mechanism={kind=\"tree\",restarts={first=4,every=4}}",
+    "clip={kind=\"adaptive\",initial_norm=0.3,bit_noise_std=3.0}",
+    "user_update.clip_every_step=false",
 ];
 
 #[test]
@@ -67,7 +92,9 @@ fn the_model_has_the_same_bytes_with_and_without_a_lane() {
         assert_eq!(plain.privacy, audited.privacy, "{with:?}");
         holds(&audited.run_dir);
         let noise = read_lane(&audited.run_dir).unwrap().noise().unwrap();
-        assert_eq!(noise.values, 240, "{with:?}");
+        // With adaptive clipping each probe has a bit as well.
+        let per_probe = if changes == ADAPTIVE { 2 } else { 1 };
+        assert_eq!(noise.values, 240 * per_probe, "{with:?}");
         // The seed is fixed, so this either always holds or never does; a fresh one would fail once in a million.
         assert!(noise.smallest_p_holm > 1e-6, "{with:?}: {:?}", noise.tests);
     }
@@ -76,7 +103,7 @@ fn the_model_has_the_same_bytes_with_and_without_a_lane() {
 #[test]
 fn a_run_that_goes_on_after_its_checkpoint_has_the_lane_of_a_whole_one() {
     for seed in [Some(1), None] {
-        for (changes, table) in [KINDS[0], KINDS[6]] {
+        for (changes, table) in [KINDS[0], KINDS[2], KINDS[6], KINDS[12]] {
             let changes: Vec<&str> = changes
                 .iter()
                 .copied()
@@ -100,10 +127,72 @@ fn a_run_that_goes_on_after_its_checkpoint_has_the_lane_of_a_whole_one() {
     }
 }
 
+/// A canary that is in adds one contribution to the values of its rounds, or as many as its coins say, and one that is out adds nothing.
+/// The seed is fixed, so a test that holds once always holds; a fresh one would fail a kind once in two million, at five sigmas.
+#[test]
+fn a_canary_has_the_values_of_its_contributions() {
+    let quiet = "privacy.noise_multiplier=0.5";
+    for (changes, table) in KINDS.into_iter().filter(|(_, table)| *table == LANE) {
+        let changes: Vec<&str> = changes.iter().copied().chain([table, quiet]).collect();
+        let (_runs, summary) = train(&config(&changes), 2);
+        let claim = summary.privacy.planned.clone().unwrap();
+        let lane = read_lane(&summary.run_dir)
+            .unwrap()
+            .values(&claim)
+            .unwrap()
+            .unwrap();
+        let z = lane.noise_multiplier;
+        assert!(
+            (z / claim.noise_multiplier - 1.0).abs() < 1e-6,
+            "{changes:?}: {z}"
+        );
+        let near = |sum: f64, variance: f64, what: &str| {
+            assert!(
+                sum.abs() < 5.0 * variance.sqrt(),
+                "{changes:?}: {what} {sum} {variance}"
+            );
+        };
+        for inside in [true, false] {
+            let (mut sum, mut variance) = (0.0, 0.0);
+            for (place, _) in lane.coins.iter().enumerate().filter(|(_, coin)| **coin == inside) {
+                match lane.secret {
+                    Some(coins) => {
+                        let values = lane.canaries.iter().skip(place).step_by(lane.coins.len());
+                        let (mean, spread) = match inside {
+                            true => (coins.mean(), coins.variance()),
+                            false => (0.0, 0.0),
+                        };
+                        sum += values.map(|value| value - mean).sum::<f64>();
+                        variance += lane.rounds as f64 * (spread + z * z);
+                    }
+                    None => {
+                        let square = lane.signals[place].powi(2);
+                        sum += lane.matched[place] - if inside { square } else { 0.0 };
+                        variance += z * z * square;
+                    }
+                }
+            }
+            assert!(variance > 0.0);
+            near(sum, variance, "values");
+        }
+        // The final model has the same noise, in its own units.
+        let last = lane.final_model.as_ref().unwrap();
+        if let Some((signals, matched)) = last.matched() {
+            let parts = lane.coins.iter().zip(signals.iter().zip(&matched));
+            let (mut sum, mut variance) = (0.0, 0.0);
+            for (coin, (signal, matched)) in parts {
+                sum += matched - if *coin { signal * signal } else { 0.0 };
+                variance += (z * signal).powi(2);
+            }
+            near(sum, variance, "final model");
+        }
+    }
+}
+
 #[test]
 fn canaries_are_found_where_the_noise_is_small() {
     let quiet = "privacy.noise_multiplier=0.5";
-    for (changes, table) in [KINDS[0], KINDS[6], KINDS[7]] {
+    for (changes, table) in KINDS.into_iter().filter(|(_, table)| *table == LANE) {
         let changes: Vec<&str> = changes.iter().copied().chain([table, quiet]).collect();
         let (_runs, summary) = train(&config(&changes), 2);
         let recorded = read_lane(&summary.run_dir).unwrap();
@@ -219,10 +308,10 @@ fn runs_that_may_not_have_a_lane_refuse_it_by_name() {
         audit.lane ... values over all rounds
         audit={lanes=10}
         lanes
-        audit={lane=10} clip={kind=\"per_layer\",norm=0.3}
-        clip.kind
-        audit={lane=10} user_update={algorithm=\"els\",group_size=3,batch_size=1} cohort={sampling=\"poisson\",examples_per_round=20}
-        user_update.algorithm
+        audit={holdback=1.0}
+        audit.holdback ... [0, 1)
+        audit={holdback=nan}
+        audit.holdback
         audit={lane=10} schedule=[{from_round=4,noise_multiplier=3.0}]
         schedule
         audit={lane=10} cohort={sampling=\"fixed_size\",users_per_round=12}
@@ -231,8 +320,8 @@ fn runs_that_may_not_have_a_lane_refuse_it_by_name() {
         audit ... weight
         audit={noise_probe=10} cohort={sampling=\"fixed_size\",users_per_round=12} aggregation={sum=\"plain\",encoding={kind=\"identity\"},min_clients=2,max_clients=60}
         audit ... aggregation
-        audit={noise_probe=10} cohort={sampling=\"shuffled_epochs\",users_per_round=12} privacy.mechanism={kind=\"tree\"}
-        privacy.mechanism.kind
+        rounds=2100 audit={noise_probe=10} cohort={sampling=\"shuffled_epochs\",users_per_round=12} privacy.mechanism={kind=\"tree-full\"}
+        privacy.mechanism.kind ... 2,048
         ",
         error,
     );

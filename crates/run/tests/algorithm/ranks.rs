@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use undertone_run::Silent;
 use undertone_run::config::RunFile;
 use undertone_run::error::Result;
-use undertone_run::files::names::{LEDGER_FILE, METRICS_FILE, MODEL_FILE};
+use undertone_run::files::names::{LEDGER_FILE, METRICS_FILE, MODEL_FILE, REPLAYS_FILE};
 use undertone_run::pretrain::{PretrainFile, pretrain};
 use undertone_run::ranks::Ranks;
 
@@ -89,8 +89,8 @@ fn file(changes: &[&str]) -> RunFile {
     RunFile::new(config(&[&RUN, changes].concat()), ".")
 }
 
-/// Model, ledger and statistics of training of a run in this number of processes.
-fn trained(file: &RunFile, size: usize) -> (Vec<u8>, Vec<u8>, Vec<String>) {
+/// Model, ledger, statistics of training and replays of a run in this number of processes.
+fn trained(file: &RunFile, size: usize) -> (Vec<u8>, Vec<u8>, Vec<String>, Option<Vec<u8>>) {
     let folder = tempfile::tempdir().expect("a folder");
     let (world, options) = (World::new(size, size), options(folder.path()));
     std::thread::scope(|scope| {
@@ -112,7 +112,8 @@ fn trained(file: &RunFile, size: usize) -> (Vec<u8>, Vec<u8>, Vec<String>) {
                 .join(" ")
         })
         .collect();
-    (read(MODEL_FILE), read(LEDGER_FILE), statistics)
+    let replays = std::fs::read(folder.path().join("ranks").join(REPLAYS_FILE)).ok();
+    (read(MODEL_FILE), read(LEDGER_FILE), statistics, replays)
 }
 
 #[test]
@@ -133,10 +134,14 @@ fn several_processes_make_the_model_of_one() {
         "privacy.noise_multiplier=4.0",
         "user_update.clip_every_step=false",
     ];
+    // The replays of a run make its sums again in all of its processes.
+    let audited = ["audit={ lane = 10, noise_probe = 4, replay_every = 2, holdback = 0.3 }"];
     for changes in [&[][..], &uls, &els, &adaptive] {
-        let file = file(changes);
+        let file = file(&[changes, &audited].concat());
         let one = trained(&file, 1);
         assert!(one.2.iter().any(|line| !line.contains("null")), "{:?}", one.2);
+        let replays = String::from_utf8(one.3.clone().expect("replays")).expect("text");
+        assert!(replays.contains("R1") && !replays.contains("R5"), "{replays}");
         for size in [2, 3] {
             assert!(one == trained(&file, size), "{changes:?} on {size}");
         }

@@ -178,6 +178,7 @@ pub(super) fn without_privacy(file: &RunFile, rounds: u64) -> RunFile {
     task.schedule.clear();
     task.user_update.clip_every_step = false;
     config.evaluation.every = 0;
+    config.leave_audits_out();
     RunFile::new(config, file.base.clone())
 }
 

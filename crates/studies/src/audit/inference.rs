@@ -12,7 +12,7 @@ use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_data::{Corpus, Partition, Split};
 use undertone_mechanisms::draws;
-use undertone_run::config::RunFile;
+use undertone_run::config::{AuditConfig, RunFile};
 use undertone_run::error::{Result, RunError};
 use undertone_run::likelihood::{self, Likelihood};
 use undertone_run::membership::Losses;
@@ -29,7 +29,7 @@ pub struct Question<'a> {
     /// The model that scores are relative to; `None` for the initial model of the run.
     pub reference: Option<&'a Path>,
     /// The fraction of each user's texts that a copy of the run is not trained on. The attack then has these texts, and tests that copy.
-    /// `None` to attack the run itself, with texts that it was trained on.
+    /// `None` to attack the run itself, with the texts that it held back, or else with texts that it was trained on.
     pub holdback: Option<f64>,
     /// An empty folder for the runs that are trained, which the caller removes.
     pub scratch: &'a Path,
@@ -46,8 +46,6 @@ type Texts<'a> = Vec<&'a [u32]>;
 struct Sides<'a> {
     members: Vec<Texts<'a>>,
     others: Vec<Texts<'a>>,
-    /// The training partition without the texts that are held back.
-    kept: Option<Vec<Texts<'a>>>,
 }
 
 /// Attacks the model of a run, or of a copy of it, by the mean log ratio of the likelihoods of a user's texts.
@@ -62,23 +60,31 @@ pub fn user_inference(
     question: &Question<'_>,
 ) -> Result<Attack> {
     let (corpus, of_run) = likelihood::of_run(run_dir, &file.base)?;
-    let sides = Sides::of(&corpus, question)?;
+    let of_this_run = file.config.holdback();
+    let fraction = match question.holdback {
+        Some(_) if of_this_run > 0.0 => {
+            let expected = "no such option for a run that holds texts back itself";
+            return Err(RunError::value("--holdback", expected, of_this_run));
+        }
+        Some(fraction) if !(fraction > 0.0 && fraction < 1.0) => {
+            return Err(RunError::value("--holdback", "a number in (0, 1)", fraction));
+        }
+        Some(fraction) => fraction,
+        None => of_this_run,
+    };
+    let sides = Sides::of(&corpus, fraction, question.most)?;
     let (model, vocab) = (&file.config.task.model, corpus.vocab());
     let reference = match question.reference {
         Some(path) => Likelihood::of_file(model, path, vocab)?,
         None => Likelihood::initial(file, vocab)?,
     };
-    let fresh = match &sides.kept {
-        Some(kept) => Some(corpus.with_training_users(kept, question.scratch)?),
-        None => None,
+    let holding_back = |mut file: RunFile| {
+        file.config.audit = (fraction > 0.0).then(|| AuditConfig::holding_back(fraction));
+        file.with_corpus(corpus.clone())
     };
-    let on_fresh = |file: RunFile| match &fresh {
-        Some(fresh) => file.with_corpus(fresh.clone()),
-        None => Ok(file),
-    };
-    let (attacked, claim) = match fresh.is_some() {
+    let (attacked, claim) = match question.holdback.is_some() {
         true => {
-            let copy = on_fresh(RunFile::new(file.config.clone(), file.base.clone()))?;
+            let copy = holding_back(RunFile::new(file.config.clone(), file.base.clone()))?;
             let summary = trained(&copy, &question.scratch.join("copy"), question.threads)?;
             let copied = Likelihood::trained(&summary.run_dir, model, vocab)?;
             (copied, summary.privacy.observed)
@@ -88,7 +94,7 @@ pub fn user_inference(
     let (attack, whole_texts) = sides.attacked(&attacked, &reference)?;
     let control = match question.control {
         Some(rounds) => {
-            let plain = on_fresh(without_privacy(file, rounds))?;
+            let plain = holding_back(without_privacy(file, rounds))?;
             let out = question.scratch.join("control");
             let run_dir = trained(&plain, &out, question.threads)?.run_dir;
             let control = Likelihood::trained(&run_dir, model, vocab)?;
@@ -99,6 +105,9 @@ pub fn user_inference(
     let texts = match question.holdback {
         Some(_) => {
             "A copy of this run was trained without some texts of each user, and the attack has those texts. This run itself was not tested."
+        }
+        None if fraction > 0.0 => {
+            "This run was trained without the last texts of each user, and the attack has those texts."
         }
         None => TRAINED_ON,
     };
@@ -122,7 +131,8 @@ pub fn user_inference(
 }
 
 impl<'a> Sides<'a> {
-    fn of(corpus: &'a Corpus, question: &Question<'_>) -> Result<Self> {
+    /// The texts that were held back, or all texts where nothing was.
+    fn of(corpus: &'a Corpus, fraction: f64, most: usize) -> Result<Self> {
         let train = corpus.partition(Split::Train);
         let held_out = [Split::Validation, Split::Test].map(|split| corpus.partition(split));
         let Some(others) = held_out.into_iter().find(|users| users.num_users() > 0) else {
@@ -132,29 +142,16 @@ impl<'a> Sides<'a> {
                 hint,
             });
         };
-        let Some(fraction) = question.holdback else {
-            let all = |users: &Partition<'a>| users.users().map(|user| user.examples().collect()).collect();
-            return Ok(Self {
-                members: chosen(all(&train), question.most),
-                others: chosen(all(&others), question.most),
-                kept: None,
-            });
-        };
-        if !(fraction > 0.0 && fraction < 1.0) {
-            return Err(RunError::value("--holdback", "a number in (0, 1)", fraction));
-        }
-        let (kept, members) = held_back(&train, fraction, 0);
-        let (_, others) = held_back(&others, fraction, 1);
+        let (members, others) = (texts_of(&train, fraction)?, texts_of(&others, fraction)?);
         for (side, texts) in [("training", &members), ("held-out", &others)] {
-            if texts.len() < 2 {
+            if fraction > 0.0 && texts.len() < 2 {
                 let expected = format!("at least two {side} users with two texts or more");
                 return Err(RunError::value("--holdback", expected, texts.len()));
             }
         }
         Ok(Self {
-            members: chosen(members, question.most),
-            others: chosen(others, question.most),
-            kept: Some(kept),
+            members: chosen(members, most),
+            others: chosen(others, most),
         })
     }
 
@@ -182,29 +179,14 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// The texts that stay, and those that are held back, of the users of a partition. A user keeps at least one text, and a user with
-/// one text has none held back.
-fn held_back<'a>(users: &Partition<'a>, fraction: f64, side: u64) -> (Vec<Texts<'a>>, Vec<Texts<'a>>) {
-    let (mut kept, mut held) = (Vec::new(), Vec::new());
-    for (index, user) in users.users().enumerate() {
-        let all = user.num_examples();
-        let size = ((fraction * all as f64).ceil() as usize).min(all - 1);
-        let mut generator = Randomness::seeded(side).generator(Purpose::Audit, index as u64, 2);
-        let chosen = draws::fixed_size(all, size, &mut generator);
-        let is_held = |example: usize| chosen.binary_search(&example).is_ok();
-        let texts = |held: bool| -> Texts<'a> {
-            let of_side = user.examples().enumerate();
-            of_side
-                .filter(|(example, _)| is_held(*example) == held)
-                .map(|(_, text)| text)
-                .collect()
-        };
-        kept.push(texts(false));
-        if size > 0 {
-            held.push(texts(true));
-        }
-    }
-    (kept, held)
+/// The texts of each user that the attacker has. A user none of whose texts is held back is left out.
+fn texts_of<'a>(users: &Partition<'a>, fraction: f64) -> Result<Vec<Texts<'a>>> {
+    let all = users.holding_back(fraction)?;
+    let texts = all.users().map(|user| match fraction > 0.0 {
+        true => user.held_back().collect::<Texts<'a>>(),
+        false => user.examples().collect(),
+    });
+    Ok(texts.filter(|texts| !texts.is_empty()).collect())
 }
 
 /// At most `most` of the users, chosen by a fixed seed.

@@ -5,6 +5,7 @@
 
 use rand_core::Rng;
 use undertone_accounting::SamplingProbability;
+use undertone_accounting::audit::sampled::SecretCoins;
 use undertone_aggregation::{BoundedSum, Estimator, ParamLayout};
 use undertone_coordinator::cohorts::Cohorts;
 use undertone_coordinator::entropy::RoundEntropy;
@@ -232,7 +233,12 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
     };
     let stated = plan.round(0).noise_std / unit / size.noise_factor();
     let told = size.control == Some(Control::PoissonCoins);
-    let sampling_probability = (plan.bounded().is_none() && !told).then(|| plan.sampling_probability());
+    let secret = match plan.bounded().is_none() && !told {
+        true => Some(SecretCoins::poisson(SamplingProbability::new(
+            plan.sampling_probability(),
+        )?)),
+        false => None,
+    };
     let mut coins_from = randomness.generator(Purpose::Audit, 0, 0);
     let coins: Vec<bool> = (0..canaries).map(|_| coins_from.next_u32() & 1 == 1).collect();
     let key = ParticipationKey::new(randomness);
@@ -315,8 +321,8 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
         Some(known) => matched_filters(known, &drawn, &canary_values)?,
         None => (Vec::new(), Vec::new()),
     };
-    let known = match sampling_probability {
-        Some(q) => Rounds::Secret(SamplingProbability::new(q)?),
+    let known = match secret {
+        Some(coins) => Rounds::Secret(coins),
         None => Rounds::Known(&drawn),
     };
     let last =
@@ -326,7 +332,7 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
         claim,
         rounds,
         noise_multiplier: stated,
-        sampling_probability,
+        secret,
         coins,
         signals,
         matched,

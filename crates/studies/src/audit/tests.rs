@@ -78,7 +78,7 @@ fn a_canary_moves_its_own_coordinate_by_one_contribution() {
         for (place, value) in lane.canaries.iter().enumerate() {
             match lane.coins[place % canaries] {
                 false => assert!(value.abs() < quiet, "{more}: {value}"),
-                true if lane.sampling_probability.is_some() => {
+                true if lane.secret.is_some() => {
                     assert!(value.abs() < quiet || (value - 1.0).abs() < quiet, "{value}");
                     moved += usize::from(*value > 0.5);
                 }

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use undertone_aggregation::{BoundedSum, Estimator};
+use undertone_aggregation::Estimator;
 use undertone_coordinator::adaptive_clip::AdaptiveClip;
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::{CloseError, Next, Opened, RunHead, Trained};
+use undertone_coordinator::plan::LaneSum;
 use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::server_optimizer::ServerOptimizer;
 use undertone_coordinator::source::{Gathered, Unwatched};
@@ -389,7 +390,7 @@ fn close(
     head: RunHead,
     opened: Opened,
     gathered: Gathered,
-    lane: Option<BoundedSum>,
+    lane: Option<LaneSum>,
     entropy: &RoundEntropy,
 ) -> Result<Next> {
     Ok(head

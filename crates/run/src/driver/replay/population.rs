@@ -3,7 +3,6 @@
 use undertone_aggregation::Estimator;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::task::{EstimatorConfig, TaskConfig};
-use undertone_data::Split;
 
 use super::pair::Auditor;
 use crate::driver::open::population;
@@ -17,7 +16,7 @@ pub(super) fn recomputed(
     auditor: &mut Auditor<'_>,
 ) -> Result<Vec<String>> {
     let config = run.config;
-    let counts = example_counts(&run.corpus.partition(Split::Train));
+    let counts = example_counts(&config.training_users(run.corpus)?);
     let mut known: Vec<(Population, bool, Vec<&str>)> = Vec::new();
     let mut moved: Vec<String> = Vec::new();
     for &user in &auditor.users {
