@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use undertone_present::numbers::{grouped, number, upper_bound};
+use undertone_run::audit::attack::{Attack, Membership};
 use undertone_run::audit::record::{Audit, Bound};
 
 use super::RunData;
@@ -14,7 +15,9 @@ pub(super) fn section(run: &RunData) -> String {
     if !private {
         return String::new();
     }
+    let attacks = run.attacks.as_ref().map_or(&[][..], |all| &all.attacks);
     let body = match &run.audit {
+        None if !attacks.is_empty() => String::new(),
         None => format!(
             "<p>Nobody has audited this run. This command replays its sums beside those of its neighbours:</p>\n\
              <pre>undertone audit replay {} --record</pre>\n",
@@ -22,7 +25,69 @@ pub(super) fn section(run: &RunData) -> String {
         ),
         Some(audit) => of(audit),
     };
-    format!("<section class=\"audits\">\n<h2>Audits</h2>\n{body}</section>\n")
+    let attacks = of_attacks(attacks);
+    format!("<section class=\"audits\">\n<h2>Audits</h2>\n{body}{attacks}</section>\n")
+}
+
+/// The attacks on the texts of people. PRIVACY: the page is for those who run the training, as it holds other exact statistics.
+fn of_attacks(attacks: &[Attack]) -> String {
+    if attacks.is_empty() {
+        return String::new();
+    }
+    let mut html = "<h3>Attacks on the texts of people</h3>\n\
+                    <p>These figures are exact statistics of users and no part of a release. Intervals have 95 % confidence.</p>\n\
+                    <table>\n<tr><th>attack</th><th>area under the curve</th><th>limit of the claim</th><th>members found</th>\
+                    <th>limit of the claim</th><th>positive control</th></tr>\n"
+        .to_owned();
+    let area = |found: &Membership| {
+        let (low, high) = found.auc_interval;
+        format!("{} ({} to {})", number(found.auc), number(low), number(high))
+    };
+    for attack in attacks {
+        let found = &attack.attack;
+        let (low, high) = found.found_interval;
+        let limits = attack.limit.as_ref().map_or_else(
+            || ("none".to_owned(), "none".to_owned()),
+            |limit| {
+                let both =
+                    |any: f64, gaussian: f64| format!("{}, or {} if Gaussian", number(any), number(gaussian));
+                (
+                    both(limit.auc, limit.auc_gaussian),
+                    both(limit.found, limit.found_gaussian),
+                )
+            },
+        );
+        let control = attack
+            .control
+            .as_ref()
+            .map_or("none was made".to_owned(), |(rounds, control)| {
+                format!("{} after {} rounds", area(control), grouped(*rounds))
+            });
+        let _ = writeln!(
+            html,
+            "<tr><td>{}, {} against {} people</td><td>{}</td><td>{}</td><td>{} ({} to {}) at {} false alarms</td><td>{}</td><td>{}</td></tr>",
+            escaped(&attack.kind),
+            grouped(found.members as u64),
+            grouped(found.others as u64),
+            area(found),
+            limits.0,
+            number(found.found),
+            number(low),
+            number(high),
+            number(found.false_alarms),
+            limits.1,
+            control,
+        );
+    }
+    html += "</table>\n<ul>\n";
+    let mut shown: Vec<&str> = Vec::new();
+    for statement in attacks.iter().flat_map(|attack| &attack.statements) {
+        if !shown.contains(&statement.as_str()) {
+            let _ = writeln!(html, "<li>{}</li>", escaped(statement));
+            shown.push(statement);
+        }
+    }
+    html + "</ul>\n"
 }
 
 fn of(audit: &Audit) -> String {

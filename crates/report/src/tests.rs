@@ -96,6 +96,7 @@ fn run(rounds: u64, private: bool) -> RunData {
         },
         rounds: (0..rounds).map(round).collect(),
         audit: None,
+        attacks: None,
         evaluations: (0..=rounds / 10)
             .filter(|_| rounds > 0)
             .map(|i| evaluation(i * 10))

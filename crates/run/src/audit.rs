@@ -1,11 +1,13 @@
 //! The record of an audit beside a run, which [`verify`](crate::verify) checks and the report shows.
 
+pub mod attack;
 pub mod canaries;
 pub mod exposure;
 pub mod final_model;
 pub mod lane;
 pub mod noise;
 pub mod record;
+pub mod text;
 
 use std::path::Path;
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::audit::attack::Attacks;
 use crate::audit::record::Audit;
 use crate::config::{is_of_session, parse_as};
 use crate::error::{Result, RunError};
@@ -33,6 +34,8 @@ pub struct RunData {
     pub privacy: Option<PrivacyReport>,
     /// The content of `audit.json`, where somebody has recorded an audit.
     pub audit: Option<Audit>,
+    /// The content of `audit-private.json`, where somebody has recorded an attack. PRIVACY: exact statistics of users.
+    pub attacks: Option<Attacks>,
 }
 
 impl RunData {
@@ -78,6 +81,7 @@ pub fn read(run_dir: &Path) -> Result<RunData> {
         evaluations,
         privacy: document(&run_dir.join(PRIVACY_FILE), "a privacy report")?,
         audit: crate::audit::read(run_dir)?,
+        attacks: crate::audit::attack::read(run_dir)?,
     })
 }
 

@@ -8,6 +8,7 @@ pub mod exposure;
 pub mod inference;
 pub mod lane;
 pub mod mechanism;
+pub mod text;
 
 pub use undertone_run::audit::{noise, record};
 

@@ -157,7 +157,7 @@ fn an_audit_that_cannot_run_exits_with_1_and_says_why() {
         $ audit replay nowhere
         nowhere
         $ audit canaries run.toml --users 300 --level text
-        invalid value
+        --level text: expected the directory of a finished run
         ",
     );
 }
@@ -310,9 +310,20 @@ fn an_attack_on_a_private_model_stays_within_its_limit_and_its_control_works() {
         "{attack}"
     );
     folder.show(
-        "audit attack runs/tiny",
+        "audit attack runs/tiny --record",
         "95 % intervals ... No positive control was made ... no part of a release",
     );
+    // Recorded attacks stand on the page of those who run the training, and in no release.
+    folder.show("report runs/tiny", "report.html");
+    let page = folder.text("runs/tiny/report.html");
+    for part in [
+        "Attacks on the texts of people",
+        "membership, 70 against",
+        "no part of a release",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    folder.show("verify runs/tiny", "7 files as when the run ended");
     folder.refuses(
         "
         $ audit attack nowhere
@@ -323,8 +334,6 @@ fn an_attack_on_a_private_model_stays_within_its_limit_and_its_control_works() {
         --control
         $ audit attack runs/tiny --holdback 0.1
         --holdback: expected another `--kind` with it, got membership
-        $ audit attack runs/tiny --record
-        --record: expected another `--kind` with it, got membership
         $ audit attack runs/tiny --kind exposure --users 5
         --users: expected another `--kind` with it, got exposure
         $ audit attack runs/tiny --kind user-inference --secrets 5
@@ -376,9 +385,77 @@ fn user_inference_from_fresh_texts_tests_a_copy() {
     assert!(number(&fresh["control"][1]["auc_interval"][0]) > 0.5, "{fresh}");
     let tokens = |attack: &serde_json::Value| number(&attack["attack"]["median_tokens"][0]);
     assert!(tokens(&fresh) < 0.5 * tokens(&attack), "{fresh}");
+    // A run that holds texts back itself needs no copy. It is the copy, so the figures are the same.
+    folder.show(
+        "train run.toml --set name=held --set audit={noise_probe=0,holdback=0.25}",
+        "held",
+    );
+    let own = folder.json(line.replace("runs/tiny", "runs/held"));
+    assert_eq!(own["attack"], fresh["attack"]);
+    folder.show(
+        line.replace("runs/tiny", "runs/held"),
+        "This run was trained without the last texts of each user",
+    );
+    folder.refuses(
+        "
+        $ audit attack runs/held --kind user-inference --holdback 0.1
+        --holdback ... holds texts back itself, got 0.25
+        ",
+    );
     folder.show(
         format!("{line} --holdback 0.25"),
         "A copy of this run was trained without some texts ... This run itself was not tested ... No positive control was made",
+    );
+}
+
+/// A copy without clipping and noise learns the sentences of its invented users by heart. The bound of a private copy exceeds the claim in at most
+/// 5 % of seeds, and this seed is fixed.
+#[test]
+fn canaries_with_text_are_found_in_a_control_and_not_in_a_private_copy() {
+    let folder = few_people();
+    let line = "audit canaries runs/tiny --level text --canaries 300 --seed 2";
+    let private = folder.json(format!("{line} --record"));
+    let headline = &private["canaries"][0];
+    assert_eq!(private["verdict"], "nothing contradicts the claim");
+    assert_eq!(
+        (&headline["level"], &headline["adversary"], &headline["headline"]),
+        (&"text".into(), &"final_model".into(), &true.into())
+    );
+    folder.show("verify runs/tiny", "nothing contradicts the claim");
+    let text = folder.text("runs/tiny/audit.json");
+    folder.write(
+        "runs/tiny/audit.json",
+        text.replacen("\"correct\": ", "\"correct\": 1", 1),
+    );
+    let disproved = folder.disproved("runs/tiny");
+    assert!(disproved.contains("correct"), "{disproved}");
+    let line = "audit canaries runs/tiny --level text --canaries 100 --seed 2 --control=without-privacy --control-rounds 600";
+    let control = folder.json(line);
+    let headline = &control["canaries"][0];
+    // All guesses but a few are right, so the bound is near the largest one.
+    let (shown, most) = (&headline["epsilon_lower"], &headline["most_that_could_show"]);
+    assert!(number(shown) > 0.5 * number(most), "{control}");
+    let statements = control["statements"].to_string();
+    for part in [
+        "without clipping and noise",
+        "invented users",
+        "itself was not tested",
+    ] {
+        assert!(statements.contains(part), "{part}: {statements}");
+    }
+    folder.refuses(
+        "
+        $ audit canaries runs/tiny --level text --control
+        --control=without-privacy
+        $ audit canaries runs/tiny --level text --canaries 3
+        --canaries ... at least 10
+        $ audit canaries runs/tiny --control=without-privacy
+        --level text
+        $ audit canaries runs/tiny --control-rounds 3
+        --level text
+        $ audit canaries runs/tiny --level text --control-rounds 3
+        --control=without-privacy
+        ",
     );
 }
 

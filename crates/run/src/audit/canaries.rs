@@ -122,20 +122,9 @@ pub fn bounds(
         most_that_could_show: None,
         p_at_claim: None,
     };
-    let guessed = |adversary: &str, scores: &[f64]| -> Result<[Bound; 2]> {
-        let of = |estimator: &str, assumption: &str, guesses: u64| {
-            let outcome = guess(scores, &lane.coins, guesses)?;
-            let bound = Bound {
-                guesses: Some(outcome.guesses()),
-                correct: Some(outcome.correct()),
-                ..bound(adversary, estimator, assumption)
-            };
-            bound.of_counts(&lane.claim)
-        };
-        Ok([
-            of(ANY, "none", fixed.guesses)?,
-            of(FDP, "Gaussian trade-off", fixed.guesses_fdp)?,
-        ])
+    let guessed = |adversary: &str, scores: &[f64]| {
+        let of = |estimator: &str, assumption: &str| bound(adversary, estimator, assumption);
+        guessed(scores, &lane.coins, (&lane.claim, fixed), &of)
     };
     let (estimator, epsilon) = match lane.secret {
         Some(coins) => {
@@ -171,6 +160,60 @@ pub fn bounds(
         }
     }
     Ok(all)
+}
+
+/// The bounds from scores of the final model alone, for canaries that have text; the first is the headline.
+///
+/// # Errors
+/// From the estimators.
+pub fn bounds_of_model(
+    level: &str,
+    scores: &[f64],
+    coins: &[bool],
+    of: (&GuaranteeRecord, &CanaryPlan),
+    significance: Significance,
+) -> Result<[Bound; 2]> {
+    let bound = |estimator: &str, assumption: &str| Bound {
+        level: level.to_owned(),
+        adversary: FINAL.to_owned(),
+        unknown_to_attacker: ["coins", "Poisson coins", "noise key", "all models but the last"]
+            .map(str::to_owned)
+            .to_vec(),
+        canaries: coins.len() as u64,
+        members: coins.iter().filter(|coin| **coin).count() as u64,
+        guesses: None,
+        correct: None,
+        confidence: 1.0 - significance.get(),
+        headline: estimator == ANY,
+        estimator: estimator.to_owned(),
+        assumption: assumption.to_owned(),
+        epsilon_lower: 0.0,
+        most_that_could_show: None,
+        p_at_claim: None,
+    };
+    guessed(scores, coins, of, &bound)
+}
+
+/// The two bounds from guesses by scores, made from `bound` with an estimator and its assumption.
+fn guessed(
+    scores: &[f64],
+    coins: &[bool],
+    (claim, fixed): (&GuaranteeRecord, &CanaryPlan),
+    bound: &dyn Fn(&str, &str) -> Bound,
+) -> Result<[Bound; 2]> {
+    let of = |estimator: &str, assumption: &str, guesses: u64| {
+        let outcome = guess(scores, coins, guesses)?;
+        let bound = Bound {
+            guesses: Some(outcome.guesses()),
+            correct: Some(outcome.correct()),
+            ..bound(estimator, assumption)
+        };
+        bound.of_counts(claim)
+    };
+    Ok([
+        of(ANY, "none", fixed.guesses)?,
+        of(FDP, "Gaussian trade-off", fixed.guesses_fdp)?,
+    ])
 }
 
 /// The estimator of a shift by one contribution in known rounds, and its assumption.

@@ -12,8 +12,9 @@ use undertone_present::numbers::{hex, number};
 
 use super::exposure::Exposed;
 use super::noise::{NoiseTests, Source};
+use super::text;
 use crate::error::{Result, RunError};
-use crate::replay::Replay;
+use crate::replay::{Replay, TWIN};
 
 /// The version of the file.
 pub const SCHEMA: &str = "undertone.audit/1";
@@ -124,6 +125,8 @@ pub enum Control {
     Noise(f64),
     /// The attacker is told the coins of Poisson cohorts, which the claim takes to be secret.
     PoissonCoins,
+    /// The copy of the run with invented users is trained without clipping and noise.
+    WithoutPrivacy,
 }
 
 impl Control {
@@ -134,6 +137,7 @@ impl Control {
                 "the attacker was told the rounds of each canary, which the claim takes to be secret"
                     .to_owned()
             }
+            Self::WithoutPrivacy => "the copy was trained without clipping and noise".to_owned(),
         };
         format!("This is a positive control: {planted}, so that the instrument can be seen to work.")
     }
@@ -155,7 +159,7 @@ pub const FDP: &str = "one_run_fdp.gaussian";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
-    /// `mechanism` for a rehearsal, `lane` for canaries in the run itself.
+    /// `mechanism` for a rehearsal, `lane` for canaries in the run itself, `text` for invented users in a copy of it.
     pub level: String,
     /// [`ITERATES`] or [`FINAL`].
     pub adversary: String,
@@ -191,6 +195,17 @@ pub struct Bound {
 }
 
 impl Bound {
+    /// `true` for a bound that decides about the verdict. It assumes nothing about the mechanism, and is that of the strongest attacker of
+    /// its level.
+    #[must_use]
+    pub(crate) fn decides(&self) -> bool {
+        let strongest = match self.level == text::LEVEL {
+            true => FINAL,
+            false => ITERATES,
+        };
+        self.estimator == ANY && self.adversary == strongest
+    }
+
     /// The releases that the attacker sees, in words.
     #[must_use]
     pub fn seen(&self) -> &'static str {
@@ -333,6 +348,13 @@ impl Audit {
                 number(claim),
             ));
         }
+        if self.canaries.iter().any(|bound| bound.level == text::LEVEL) {
+            statements.push(
+                "The final model of a copy of this run was attacked, which was trained with invented users beside all others. This run \
+                 itself was not tested."
+                    .to_owned(),
+            );
+        }
         let last = self
             .canaries
             .iter()
@@ -373,7 +395,7 @@ impl Audit {
                  these users, and of no others.",
                 replay.pairs, replay.tested
             ));
-            if replay.tested != "this run" {
+            if replay.tested == TWIN {
                 statements
                     .push("A twin of this run was replayed under a fresh seed, never this run.".to_owned());
             }

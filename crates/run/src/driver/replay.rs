@@ -79,6 +79,9 @@ pub struct ReplayOptions {
     pub population: PopulationMode,
 }
 
+/// What a replay of a run without a seed tests.
+pub(crate) const TWIN: &str = "a twin of this run";
+
 /// The result of a replay, as `audit.json` holds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -253,7 +256,7 @@ impl Replayed<'_> {
         Ok(Replay {
             tested: match ledger {
                 Some(_) => "this run",
-                None => "a twin of this run",
+                None => TWIN,
             }
             .to_owned(),
             adjacency,

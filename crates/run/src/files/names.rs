@@ -26,6 +26,8 @@ pub const INITIAL_MODEL_FILE: &str = "initial_model.json";
 pub const PRIVACY_PAGE: &str = "privacy.md";
 /// The record of the audits of a finished run. No manifest covers it: it is written after the run has ended.
 pub const AUDIT_FILE: &str = "audit.json";
+/// The attacks on a finished run. They are exact statistics of users: no manifest covers the file, and nobody publishes it.
+pub const AUDIT_PRIVATE_FILE: &str = "audit-private.json";
 /// The sizes of the lane of an audit, where the run has one, and the users whose rounds its canaries have.
 pub const LANE_FILE: &str = "lane.json";
 /// The released values of the lane: one row per round, as little-endian `f32`.

@@ -11,7 +11,8 @@ use super::subject::Subject;
 use super::{Check, Run, replays};
 use crate::audit::lane::{LEVEL, Recorded};
 use crate::audit::noise::Source;
-use crate::audit::record::{ANY, Audit, ITERATES, SCHEMA};
+use crate::audit::record::{ANY, Audit, FINAL, ITERATES, SCHEMA};
+use crate::audit::text;
 use crate::config::{RunConfig, RunFile};
 use crate::driver::{LEDGER_FILE, config_digest, strategy_of};
 use crate::error::{Result, RunError};
@@ -117,9 +118,13 @@ fn made_again(run: &Run<'_>, written: &Audit, check: &mut Check) -> Result<Audit
         for (place, mut bound) in bounds.into_iter().enumerate() {
             if place == 0 {
                 // PRIVACY: without a headline no bound could contradict the claim.
-                (bound.estimator, bound.adversary) = (ANY.to_owned(), ITERATES.to_owned());
+                bound.estimator = ANY.to_owned();
+                bound.adversary = match bound.level == text::LEVEL {
+                    true => FINAL.to_owned(),
+                    false => ITERATES.to_owned(),
+                };
             }
-            bound.headline = bound.estimator == ANY && bound.adversary == ITERATES;
+            bound.headline = bound.decides();
             if let Some(plan) = &made.plan {
                 bound.canaries = plan.canaries;
                 bound.guesses = bound.guesses.map(|_| match bound.estimator == ANY {

@@ -4,6 +4,7 @@
 mod bounded;
 mod engines;
 mod forger;
+mod holdback;
 mod interrupted;
 mod lane;
 mod lifted_sums;

@@ -4,19 +4,16 @@
 
 use std::path::Path;
 
-use serde::Serialize;
 use undertone_accounting::audit::attack::{area, limits};
 use undertone_accounting::audit::many_runs::clopper_pearson_upper;
 use undertone_accounting::{Delta, Epsilon};
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_coordinator::task::{ClipConfig, EstimatorConfig};
+use undertone_run::audit::attack::{Attack, Limit, Membership, SCHEMA};
 use undertone_run::config::RunFile;
 use undertone_run::error::Result;
 use undertone_run::membership::{self, Losses};
 use undertone_run::{RunOptions, Silent, Summary, train};
-
-/// The schema of attack files.
-pub(super) const SCHEMA: &str = "undertone.audit-private/1";
 
 /// The rate of false alarms at which an attack is stated.
 const FALSE_ALARMS: f64 = 0.01;
@@ -26,67 +23,6 @@ const ONE_SIDE: f64 = 0.025;
 
 /// Standard errors on each side of an interval with 95 % confidence.
 const TWO_SIDED: f64 = 1.959_963_984_540_054;
-
-/// One attack by loss, with 95 % intervals.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Membership {
-    /// Number of users who were trained on.
-    pub members: usize,
-    /// Number of held-out users.
-    pub others: usize,
-    /// Median number of tokens of a member and of a held-out user: an attack must not find lengths.
-    pub median_tokens: (usize, usize),
-    /// The probability that a member has the smaller loss, with the interval of DeLong.
-    pub auc: f64,
-    /// The ends of that interval.
-    pub auc_interval: (f64, f64),
-    /// Members found at the largest threshold with at most 1 % false alarms, as a fraction.
-    pub found: f64,
-    /// The interval of Clopper and Pearson.
-    pub found_interval: (f64, f64),
-    /// False alarms among the held-out users at that threshold, as a fraction.
-    pub false_alarms: f64,
-}
-
-/// The limits that a guarantee sets to every attack.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Limit {
-    /// Largest area of any attack.
-    pub auc: f64,
-    /// Largest area, if the trade-off is Gaussian.
-    pub auc_gaussian: f64,
-    /// Largest fraction found at 1 % false alarms by any attack.
-    pub found: f64,
-    /// Largest fraction found at 1 % false alarms, if the trade-off is Gaussian.
-    pub found_gaussian: f64,
-}
-
-/// An attack on a run as `audit-private.json` holds it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Attack {
-    /// `undertone.audit-private/1`.
-    pub schema: &'static str,
-    /// The kind of attack: `membership` or `user-inference`.
-    pub kind: &'static str,
-    /// The name of the run.
-    pub run: String,
-    /// The claim of the run, where it makes one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub claim: Option<GuaranteeRecord>,
-    /// The limits of that claim.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<Limit>,
-    /// The attack on the model.
-    pub attack: Membership,
-    /// User inference: the same attack with whole texts as units in place of tokens.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub whole_texts: Option<Membership>,
-    /// Rounds of the positive control, and the same attack on its model.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub control: Option<(u64, Membership)>,
-    /// Sentences for readers.
-    pub statements: Vec<String>,
-}
 
 /// A positive control: the same run without clipping and noise, for so many rounds.
 #[derive(Debug, Clone, Copy)]
@@ -121,8 +57,8 @@ pub fn membership(
         None => None,
     };
     Ok(Attack {
-        schema: SCHEMA,
-        kind: "membership",
+        schema: SCHEMA.to_owned(),
+        kind: "membership".to_owned(),
         run: file.config.task.name.clone(),
         limit: limit_of(claim.as_ref())?,
         claim,

@@ -19,7 +19,9 @@ use undertone_run::config::RunFile;
 use undertone_run::error::{Result, RunError};
 use undertone_run::likelihood::{self, Likelihood};
 
-use super::attack::{SCHEMA, trained, without_privacy};
+use undertone_run::audit::attack::SCHEMA;
+
+use super::attack::{trained, without_privacy};
 
 /// Number of words of a prefix.
 const PREFIX: usize = 3;

@@ -12,14 +12,13 @@ use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_data::{Corpus, Partition, Split};
 use undertone_mechanisms::draws;
+use undertone_run::audit::attack::{Attack, Membership, SCHEMA};
 use undertone_run::config::{AuditConfig, RunFile};
 use undertone_run::error::{Result, RunError};
 use undertone_run::likelihood::{self, Likelihood};
 use undertone_run::membership::Losses;
 
-use super::attack::{
-    Attack, Membership, SCHEMA, TRAINED_ON, limit_of, measured, statements, trained, without_privacy,
-};
+use super::attack::{TRAINED_ON, limit_of, measured, statements, trained, without_privacy};
 
 /// The questions of an attack by user inference.
 #[derive(Debug, Clone, Copy)]
@@ -118,8 +117,8 @@ pub fn user_inference(
         );
     }
     Ok(Attack {
-        schema: SCHEMA,
-        kind: "user-inference",
+        schema: SCHEMA.to_owned(),
+        kind: "user-inference".to_owned(),
         run: file.config.task.name.clone(),
         limit: limit_of(claim.as_ref())?,
         claim,

@@ -51,7 +51,7 @@ impl Size {
     fn noise_factor(&self) -> f64 {
         match self.control {
             Some(Control::Noise(factor)) => factor,
-            Some(Control::PoissonCoins) | None => 1.0,
+            Some(Control::PoissonCoins | Control::WithoutPrivacy) | None => 1.0,
         }
     }
 }

@@ -6,13 +6,14 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use serde::Serialize;
 use undertone_present::numbers::{epsilon_delta, number};
+use undertone_run::audit::attack::{self, Attack, Membership};
 use undertone_run::audit::exposure::Exposures;
 use undertone_run::audit::record::of_exposure;
 use undertone_run::config::RunFile;
 use undertone_run::config_digest;
 use undertone_run::files::write_json;
 use undertone_run::read;
-use undertone_studies::audit::attack::{Attack, Control, Membership, membership};
+use undertone_studies::audit::attack::{Control, membership};
 use undertone_studies::audit::exposure::{self, Exposure};
 use undertone_studies::audit::inference::{self, user_inference};
 
@@ -69,10 +70,11 @@ pub(super) struct AttackArgs {
     /// Set the number of threads (default: one per core).
     #[arg(long)]
     threads: Option<std::num::NonZeroUsize>,
-    /// Write the figures as JSON to this file, for example `audit-private.json`.
+    /// Write the figures as JSON to this file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Record the exposures in `audit.json` of the run directory. They are figures of invented users alone.
+    /// Record the figures in the run directory: exposures, which are figures of invented users alone, in `audit.json`, and the others in
+    /// `audit-private.json`, which is no part of a release.
     #[arg(long)]
     record: bool,
 }
@@ -93,8 +95,6 @@ impl AttackArgs {
                 self.kind == Kind::UserInference,
             ),
             ("--secrets", self.secrets.is_some(), self.kind == Kind::Exposure),
-            // PRIVACY: the figures of the other attacks are exact statistics of users.
-            ("--record", self.record, self.kind == Kind::Exposure),
         ];
         for (option, given, belongs) in given {
             if given && !belongs {
@@ -155,7 +155,12 @@ pub(super) fn run(args: &AttackArgs, output: &Output) -> anyhow::Result<()> {
     };
     bar.finish_and_clear();
     match found? {
-        Found::Users(attack) => show(args, &attack, &text(&attack), output),
+        Found::Users(attack) => {
+            if args.record {
+                attack::record(&args.run, &attack)?;
+            }
+            show(args, &attack, &text(&attack), output)
+        }
         Found::Secrets(attack) => {
             if args.record {
                 let digest = config_digest(&file.config)?;

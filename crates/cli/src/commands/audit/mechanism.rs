@@ -13,8 +13,10 @@ use undertone_run::{config_digest, named_strategy, randomness, read};
 use undertone_studies::audit::lane::{Setting, Size};
 use undertone_studies::audit::mechanism::MechanismAudit;
 use undertone_studies::audit::record::Control;
+use undertone_studies::audit::text;
 
 use super::FileArgs;
+use crate::commands::train::threads;
 use crate::output::Output;
 
 /// Options of both audits of the mechanism.
@@ -51,6 +53,8 @@ enum Planted {
     HalfNoise,
     /// Tell the attacker the coins of Poisson cohorts, which the claim takes to be secret.
     PoissonCoins,
+    /// Train the copy without clipping and noise, at the level of texts.
+    WithoutPrivacy,
 }
 
 impl Planted {
@@ -58,6 +62,7 @@ impl Planted {
         match self {
             Self::HalfNoise => Control::Noise(0.5),
             Self::PoissonCoins => Control::PoissonCoins,
+            Self::WithoutPrivacy => Control::WithoutPrivacy,
         }
     }
 }
@@ -69,6 +74,8 @@ enum Level {
     Mechanism,
     /// Read the canaries of the run itself, which a run file with `[audit] lane` has.
     Lane,
+    /// Train a copy of a finished run with invented users, and attack its final model.
+    Text,
 }
 
 /// Arguments of `undertone audit canaries`.
@@ -77,6 +84,15 @@ pub(super) struct CanariesArgs {
     /// Set the level of the canaries.
     #[arg(long, value_enum, default_value = "mechanism")]
     level: Level,
+    /// Resolve relative paths of the run's data settings in this folder, at the level of texts (default: `.`).
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    base: PathBuf,
+    /// Set the number of threads, at the level of texts (default: one per core).
+    #[arg(long)]
+    threads: Option<std::num::NonZeroUsize>,
+    /// Set the number of rounds of `--control=without-privacy` (default: those of the run).
+    #[arg(long, value_name = "ROUNDS")]
+    control_rounds: Option<std::num::NonZeroU64>,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -92,10 +108,53 @@ pub(super) struct NoiseArgs {
 }
 
 pub(super) fn canaries(args: &CanariesArgs, output: &Output) -> anyhow::Result<()> {
+    if args.control_rounds.is_some() && args.level != Level::Text {
+        bail!("--control-rounds: expected --level text with it");
+    }
     match args.level {
         Level::Mechanism => audit(&args.run, true, output),
         Level::Lane => of_run(&args.run, true, output),
+        Level::Text => of_texts(args, output),
     }
+}
+
+/// Attacks the final model of a copy of a finished run, which is trained with invented users.
+fn of_texts(args: &CanariesArgs, output: &Output) -> anyhow::Result<()> {
+    let run = &args.run;
+    if !run.run.is_dir() || !run.set.is_empty() || run.users.is_some() {
+        bail!("--level text: expected the directory of a finished run, without --set and --users");
+    }
+    if run.canaries < 10 {
+        bail!("--canaries: expected at least 10, got {}", run.canaries);
+    }
+    let control = match run.control {
+        None if args.control_rounds.is_some() => {
+            bail!("--control-rounds: expected `--control=without-privacy` with it")
+        }
+        None => None,
+        Some(Planted::WithoutPrivacy) => Some(()),
+        Some(_) => bail!("--control: expected `--control=without-privacy` with --level text"),
+    };
+    let file = RunFile::read(&run.run.join("config.toml"), &[])?;
+    let file = RunFile::new(file.config, args.base.clone());
+    let scratch = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let rounds = args
+        .control_rounds
+        .map_or(file.config.task.rounds, std::num::NonZeroU64::get);
+    let question = text::Question {
+        canaries: run.canaries,
+        control: control.map(|()| rounds),
+        scratch: scratch.path(),
+        threads: threads(args.threads),
+    };
+    let bar = output.spinner("training a copy");
+    let mut pass = 0;
+    let done = text::audit(&run.run, &file, &question, &mut || {
+        pass += 1;
+        randomness(run.seed.map(|seed| seed.wrapping_add(pass - 1)))
+    });
+    bar.finish_and_clear();
+    run.file.finish(&run.run, done?, output)
 }
 
 pub(super) fn noise(args: &NoiseArgs, output: &Output) -> anyhow::Result<()> {
@@ -141,6 +200,9 @@ fn audit(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> 
             args.probes,
             task.rounds
         );
+    }
+    if args.control == Some(Planted::WithoutPrivacy) {
+        bail!("--control=without-privacy: expected --level text, as a rehearsal trains no model");
     }
     let config_sha256 = config_digest(&file.config)?;
     let audit = MechanismAudit {

@@ -1,6 +1,7 @@
 //! An audit as tables and sentences.
 
 use undertone_present::numbers::{epsilon_delta, number};
+use undertone_run::audit::text::LEVEL;
 use undertone_studies::audit::noise::Source;
 use undertone_studies::audit::record::{Audit, Bound};
 
@@ -11,6 +12,9 @@ pub(super) fn of(audit: &Audit) -> String {
         (Some(replay), Some(_)) => format!("{} and its mechanism: {}", replay.tested, audit.run.name),
         (Some(replay), None) => format!("{}: {}", replay.tested, audit.run.name),
         (None, Some(noise)) if noise.source == Source::ThisRun => format!("lane of {}", audit.run.name),
+        (None, None) if audit.canaries.iter().any(|bound| bound.level == LEVEL) => {
+            format!("copy of {} with invented users", audit.run.name)
+        }
         (None, _) => format!("mechanism of {}", audit.run.name),
     };
     let mut rows = vec![("tested", tested)];
