@@ -107,6 +107,7 @@ fn failed(changes: &[&str], ask: Ask) -> Vec<String> {
         let size = Size {
             canaries: 100,
             probes: 4096,
+            directions: None,
             control: None,
         };
         let setting = Setting {

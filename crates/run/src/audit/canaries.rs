@@ -46,6 +46,8 @@ pub struct Lane {
     pub cohort_sizes: Vec<f64>,
     /// The canaries in the final model; `None` where the server does more than add.
     pub final_model: Option<FinalModel>,
+    /// Factor on the variance of a score from other canaries of the same rounds; 1 where each has a coordinate of its own.
+    pub interference: f64,
 }
 
 /// The signal `|C 1_P|` of each canary, and the sum `<C Y, C 1_P>` over its whitened values, for canaries in these rounds.
@@ -88,6 +90,7 @@ pub fn plan(
         config_sha256: config_sha256.to_owned(),
         canaries,
         probes,
+        directions: None,
         significance: Significance::REPORTED.get(),
         headline: ANY.to_owned(),
         guesses: plan.any.guesses,
@@ -284,7 +287,8 @@ fn sampled_step(lane: &Lane, coins: SecretCoins, significance: Significance) -> 
 fn shift(lane: &Lane, signals: &[f64], matched: &[f64], significance: Significance) -> Result<f64> {
     // PRIVACY: the spread is that of pure noise, one for all canaries. A spread fitted to each side would move epsilon far.
     let squares: f64 = lane.probes.iter().map(|value| value * value).sum();
-    let spread = lane.noise_multiplier * (squares / lane.probes.len().max(1) as f64).sqrt();
+    let variance = lane.interference * squares / lane.probes.len().max(1) as f64;
+    let spread = lane.noise_multiplier * variance.sqrt();
     // The score of a canary that is in has the mean `a mu` and variance 1, with one step `a` for all canaries, stated as 1.
     let (mut product, mut square, mut strongest) = (0.0, 0.0, 0.0f64);
     for ((matched, signal), coin) in matched.iter().zip(signals).zip(&lane.coins) {

@@ -299,6 +299,7 @@ impl<'a> Recorded<'a> {
                 .map(|entry| entry.cohort_size as f64)
                 .collect(),
             final_model,
+            interference: 1.0,
         })
     }
 

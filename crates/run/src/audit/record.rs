@@ -95,6 +95,9 @@ pub struct CanaryPlan {
     pub canaries: u64,
     /// Number of coordinates without contributions.
     pub probes: usize,
+    /// Number of coordinates in which each canary has a random direction; `None` where each has a coordinate of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directions: Option<u64>,
     /// Significance of the bounds.
     pub significance: f64,
     /// The estimator of the headline.
@@ -346,6 +349,12 @@ impl Audit {
                 number(bound.epsilon_lower),
                 number(100.0 * bound.confidence),
                 number(claim),
+            ));
+        }
+        if let Some(directions) = self.plan.as_ref().and_then(|plan| plan.directions) {
+            statements.push(format!(
+                "Each canary had a random direction in {directions} coordinates, in which the other canaries add at most 10 % to the variance \
+                 of its score."
             ));
         }
         if self.canaries.iter().any(|bound| bound.level == text::LEVEL) {

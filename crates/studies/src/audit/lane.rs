@@ -1,6 +1,6 @@
 //! Releases of canaries and noise probes through the coordinator of a run, without users or model.
 //!
-//! Each canary has a coordinate of its own, so canaries do not interfere. Each probe is a coordinate to which nobody contributes. Cohorts,
+//! Each canary has a coordinate of its own, so canaries do not interfere, or a random direction in coordinates that all share. Each probe is a coordinate to which nobody contributes. Cohorts,
 //! clipping, the sum, the estimator, the noise and the ledger are those of a run: [`RunHead`] opens and closes each round.
 
 use rand_core::Rng;
@@ -42,9 +42,18 @@ pub struct Size {
     pub canaries: u64,
     /// Number of coordinates without contributions.
     pub probes: usize,
+    /// Number of coordinates in which each canary has a random direction, with a sign per coordinate. `None` to give each canary a
+    /// coordinate of its own.
+    pub directions: Option<u64>,
     /// The error that is planted, in a positive control.
     pub control: Option<Control>,
 }
+
+/// The largest factor on the variance of a score by which other canaries may disturb it.
+const MAX_INTERFERENCE: f64 = 1.1;
+
+/// Max number of signs of all directions together: they take a byte each.
+const MAX_SIGNS: u64 = 1 << 30;
 
 impl Size {
     /// Added noise over stated noise.
@@ -97,6 +106,8 @@ struct Planned {
     plan: PrivacyPlan,
     claim: GuaranteeRecord,
     canaries: usize,
+    /// Factor on the variance of a score, from canaries with directions of their own in the same round.
+    interference: f64,
 }
 
 impl Planned {
@@ -107,8 +118,9 @@ impl Planned {
             total_weight: users as f64,
         };
         let layout = |canaries: u64| {
+            let columns = size.directions.unwrap_or(canaries) as usize;
             let groups = vec![
-                ("audit.canaries".to_owned(), vec![canaries as usize]),
+                ("audit.canaries".to_owned(), vec![columns]),
                 ("audit.probe".to_owned(), vec![size.probes]),
             ];
             ParamLayout::with_tensor_groups(groups)
@@ -171,13 +183,42 @@ impl Planned {
         }
         let strategy = stated.bounded().map(|bounded| bounded.mechanism().strategy());
         let plan = plan_of(&task, strategy, canaries, canaries)?;
+        let interference = match size.directions {
+            Some(coordinates) => interference(&plan, canaries, coordinates)?,
+            None => 1.0,
+        };
         Ok(Self {
+            interference,
             plan,
             claim,
             canaries: canaries as usize,
             task,
         })
     }
+}
+
+/// The factor on the variance of a score: half of the canaries of a round add one contribution each in directions of their own, of which
+/// a part of `1 / coordinates` falls on that of the score.
+///
+/// # Source
+/// Andrew et al., "One-shot Empirical Privacy Estimation for Federated Learning" (2023).
+fn interference(plan: &PrivacyPlan, canaries: u64, coordinates: u64) -> Result<f64> {
+    let per_round = match plan.bounded() {
+        Some(_) => plan.users_per_round(),
+        None => plan.sampling_probability() * canaries as f64,
+    };
+    let z = plan.round(0).noise_multiplier.unwrap_or(f64::NAN);
+    let factor = 1.0 + 0.5 * per_round / (coordinates as f64 * z * z);
+    if !(factor <= MAX_INTERFERENCE) {
+        let enough = (0.5 * per_round / ((MAX_INTERFERENCE - 1.0) * z * z)).ceil();
+        let expected = format!("at least {enough} coordinates, so that canaries disturb one another little");
+        return Err(RunError::value("--directions", expected, coordinates));
+    }
+    if canaries.saturating_mul(coordinates) > MAX_SIGNS {
+        let expected = format!("at most {MAX_SIGNS} signs of all canaries together");
+        return Err(RunError::value("--directions", expected, coordinates));
+    }
+    Ok(factor)
 }
 
 /// The head that a resumed run would go on with.
@@ -198,6 +239,9 @@ fn resumed(
     Ok(fresh.load(entries, head.chain().clone(), head.clip(), reader, entropy)?)
 }
 
+/// The draws of directions, apart from coins and noise.
+const DIRECTIONS: u64 = 30;
+
 /// The name that the ledger of a rehearsal follows.
 const GENESIS: &str = "an audit of the mechanism";
 
@@ -211,10 +255,23 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
         plan,
         claim,
         canaries,
+        interference,
     } = Planned::new(setting, size)?;
     let rounds = usize::try_from(task.rounds)
         .map_err(|_| RunError::value("rounds", "a number that fits into memory", task.rounds))?;
-    let columns = canaries + size.probes;
+    let shared = size
+        .directions
+        .map_or(canaries, |coordinates| coordinates as usize);
+    let columns = shared + size.probes;
+    // One sign per canary and coordinate: the direction has length 1 if each is divided by the root of their number.
+    let mut signs_from = randomness.generator(Purpose::Audit, 0, DIRECTIONS);
+    let signs: Vec<i8> = match size.directions {
+        Some(_) => (0..canaries * shared)
+            .map(|_| if signs_from.next_u32() & 1 == 1 { 1 } else { -1 })
+            .collect(),
+        None => Vec::new(),
+    };
+    let root = (shared as f64).sqrt();
     let definition = match plan.bounded() {
         Some(bounded) => Some(Definition::new(bounded.mechanism().strategy(), rounds)?),
         None => None,
@@ -271,9 +328,20 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
             drawn[canary].push(round);
             if coins[canary] {
                 // Twice the clip norm, so that the clipping is part of what is tested.
-                update[canary] = (2.0 * clip_norm) as f32;
-                sum.add(&update, 1.0)?;
-                update[canary] = 0.0;
+                let entry = 2.0 * clip_norm;
+                match signs.get(canary * shared..(canary + 1) * shared) {
+                    Some(signs) => {
+                        for (value, sign) in update.iter_mut().zip(signs) {
+                            *value = (entry * f64::from(*sign) / root) as f32;
+                        }
+                        sum.add(&update, 1.0)?;
+                    }
+                    None => {
+                        update[canary] = entry as f32;
+                        sum.add(&update, 1.0)?;
+                        update[canary] = 0.0;
+                    }
+                }
             }
         }
         cohort_sizes.push(cohort.users.len() as f64);
@@ -311,8 +379,11 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
         rows.flat_map(|row| row[range.clone()].iter().map(move |value| value / scale))
             .collect()
     };
-    let probes = split(canaries..columns, stated);
-    let canary_values = split(0..canaries, 1.0);
+    let probes = split(shared..columns, stated);
+    let canary_values = match size.directions {
+        Some(_) => projected(&values, columns, &signs, shared),
+        None => split(0..canaries, 1.0),
+    };
     let independent = match told {
         true => Some(Definition::new(&Strategy::Independent(IdentityMatrix), rounds)?),
         false => None,
@@ -340,5 +411,21 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
         probes,
         cohort_sizes,
         final_model,
+        interference,
     })
+}
+
+/// The values of each round along the direction of each canary.
+fn projected(values: &[f64], columns: usize, signs: &[i8], shared: usize) -> Vec<f64> {
+    let root = (shared as f64).sqrt();
+    let along = |row: &[f64], direction: &[i8]| -> f64 {
+        let terms = row
+            .iter()
+            .zip(direction)
+            .map(|(value, sign)| value * f64::from(*sign));
+        terms.sum::<f64>() / root
+    };
+    let rows = values.chunks(columns);
+    rows.flat_map(|row| signs.chunks(shared).map(move |direction| along(row, direction)))
+        .collect()
 }

@@ -38,7 +38,8 @@ impl MechanismAudit<'_> {
         )?);
         audit.control = self.size.control;
         if self.canaries {
-            let fixed = canaries::plan(self.config_sha256, number, self.size.probes, &claim)?;
+            let mut fixed = canaries::plan(self.config_sha256, number, self.size.probes, &claim)?;
+            fixed.directions = self.size.directions;
             audit.plan_sha256 = Some(fixed.sha256()?);
             audit.canaries = canaries::bounds(LEVEL, &lane, &fixed, Significance::REPORTED)?;
             let exceeds = |bound: &Bound| bound.headline && bound.epsilon_lower > claim.epsilon;

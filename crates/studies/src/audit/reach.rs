@@ -33,6 +33,7 @@ fn audits(task: &TaskConfig, control: Option<Control>, number: u64) -> Vec<Audit
             size: Size {
                 canaries: 1000,
                 probes: 16,
+                directions: None,
                 control,
             },
             config_sha256: "00",

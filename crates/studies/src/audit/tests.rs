@@ -32,6 +32,7 @@ fn size(noise_factor: f64) -> Size {
     Size {
         canaries: 600,
         probes: 128,
+        directions: None,
         control: (noise_factor != 1.0).then_some(Control::Noise(noise_factor)),
     }
 }
@@ -95,6 +96,63 @@ fn a_canary_moves_its_own_coordinate_by_one_contribution() {
             );
         }
     }
+}
+
+/// Canaries with directions in shared coordinates have the values of canaries with coordinates of their own, and as much more variance as is
+/// stated. The seeds are fixed; a fresh one would fail a mean once in two million, at five sigmas.
+#[test]
+fn random_directions_agree_with_coordinates_of_their_own() {
+    for more in [POISSON, SCHEMA] {
+        let task = task(more);
+        let shared = Size {
+            directions: Some(4000),
+            ..size(1.0)
+        };
+        let lane = lane_of(&task, &shared, 3);
+        assert!(1.0 < lane.interference && lane.interference < 1.1);
+        let z = lane.noise_multiplier;
+        let canaries = lane.coins.len();
+        let (mut sum, mut variance, mut squares, mut outside) = (0.0, 0.0, 0.0, 0.0);
+        for (place, &value) in lane.canaries.iter().enumerate() {
+            let inside = lane.coins[place % canaries];
+            if let (Some(coins), true) = (lane.secret, inside) {
+                sum += value - coins.mean();
+                variance += coins.variance() + z * z * lane.interference;
+            }
+            if lane.secret.is_some() && !inside {
+                squares += value * value;
+                outside += 1.0;
+            }
+        }
+        for ((matched, signal), coin) in lane.matched.iter().zip(&lane.signals).zip(&lane.coins) {
+            sum += matched - if *coin { signal * signal } else { 0.0 };
+            variance += z * z * lane.interference * signal * signal;
+        }
+        assert!(
+            variance > 0.0 && sum.abs() < 5.0 * variance.sqrt(),
+            "{more}: {sum} {variance}"
+        );
+        if outside > 0.0 {
+            // The variance of so many values is known to a few parts in a hundred.
+            let ratio = squares / outside / (z * z * lane.interference);
+            assert!(
+                (ratio - 1.0).abs() < 5.0 * (2.0 / f64::sqrt(outside) + 1.0 / 60.0),
+                "{more}: {ratio}"
+            );
+        }
+    }
+    let few = Size {
+        directions: Some(20),
+        ..size(1.0)
+    };
+    let task = task(POISSON);
+    let setting = Setting {
+        task: &task,
+        strategy: None,
+        users: 1000,
+    };
+    let refused = super::lane::run(&setting, &few, &Randomness::seeded(1)).unwrap_err();
+    assert!(refused.to_string().contains("--directions"), "{refused}");
 }
 
 /// 20 seeded rehearsals per mechanism. A noise test alarms at 0.001 after correction, so 40 alarm falsely with a probability below

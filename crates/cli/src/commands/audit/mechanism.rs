@@ -36,6 +36,9 @@ struct RunArgs {
     /// Set the number of coordinates without contributions, whose noise is tested.
     #[arg(long, value_name = "COLUMNS", default_value_t = 256)]
     probes: usize,
+    /// Give each canary of a rehearsal a random direction in so many coordinates (default: a coordinate of its own).
+    #[arg(long, value_name = "COORDINATES")]
+    directions: Option<std::num::NonZeroU64>,
     /// Fix the coins and the noise of the rehearsal, for study (default: the operating system's entropy).
     #[arg(long)]
     seed: Option<u64>,
@@ -121,8 +124,10 @@ pub(super) fn canaries(args: &CanariesArgs, output: &Output) -> anyhow::Result<(
 /// Attacks the final model of a copy of a finished run, which is trained with invented users.
 fn of_texts(args: &CanariesArgs, output: &Output) -> anyhow::Result<()> {
     let run = &args.run;
-    if !run.run.is_dir() || !run.set.is_empty() || run.users.is_some() {
-        bail!("--level text: expected the directory of a finished run, without --set and --users");
+    if !run.run.is_dir() || !run.set.is_empty() || run.users.is_some() || run.directions.is_some() {
+        bail!(
+            "--level text: expected the directory of a finished run, without --set, --users and --directions"
+        );
     }
     if run.canaries < 10 {
         bail!("--canaries: expected at least 10, got {}", run.canaries);
@@ -166,8 +171,11 @@ pub(super) fn noise(args: &NoiseArgs, output: &Output) -> anyhow::Result<()> {
 
 /// Reads the lane of a finished run, or of a published copy of one.
 fn of_run(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> {
-    if args.control.is_some() || args.seed.is_some() || !args.set.is_empty() || args.users.is_some() {
-        bail!("--control, --seed, --set and --users: expected a rehearsal; the lane of a run is as it is");
+    let given = args.control.is_some() || args.seed.is_some() || args.directions.is_some();
+    if given || !args.set.is_empty() || args.users.is_some() {
+        bail!(
+            "--control, --seed, --directions, --set and --users: expected a rehearsal; the lane of a run is as it is"
+        );
     }
     if !args.run.is_dir() {
         bail!(
@@ -192,11 +200,13 @@ fn audit(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> 
             args.probes
         );
     }
-    let values = (args.canaries.saturating_add(args.probes as u64)).saturating_mul(task.rounds);
+    let columns = args.directions.map_or(args.canaries, std::num::NonZeroU64::get);
+    let values = (columns.saturating_add(args.probes as u64)).saturating_mul(task.rounds);
     if values > MOST_VALUES {
         bail!(
-            "--canaries: expected at most {MOST_VALUES} values over all rounds, got {} + {} columns in {} rounds",
-            args.canaries,
+            "{}: expected at most {MOST_VALUES} values over all rounds, got {} + {} columns in {} rounds",
+            args.directions.map_or("--canaries", |_| "--directions"),
+            columns,
             args.probes,
             task.rounds
         );
@@ -214,6 +224,7 @@ fn audit(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> 
         size: Size {
             canaries: args.canaries,
             probes: args.probes,
+            directions: args.directions.map(std::num::NonZeroU64::get),
             control: args.control.map(Planted::control),
         },
         config_sha256: &config_sha256,
