@@ -321,7 +321,7 @@ pub struct Partition<'a> {
 }
 
 impl<'a> Partition<'a> {
-    /// The same users without the last examples of each: this fraction of them, rounded up. A user keeps at least one example, so a
+    /// Keeps the last examples of each user out: this fraction of them, rounded up. A user keeps at least one example, so a
     /// user with one example has none held back. [`User::held_back`] gives the others.
     ///
     /// An audit attacks a model with texts of its users that it was not trained on.

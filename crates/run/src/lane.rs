@@ -38,7 +38,7 @@ pub(crate) struct LaneRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BitColumns {
-    /// What a canary that takes part takes off the mean: half a user.
+    /// The distance by which a canary that takes part lowers the mean: one half over the number of users per round.
     pub(crate) contribution: f64,
     /// The standard deviation of the noise, over the contribution.
     pub(crate) noise_multiplier: f64,

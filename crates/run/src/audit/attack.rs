@@ -8,11 +8,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::record::GuaranteeRecord;
 
-use crate::config::RunFile;
-use crate::driver::config_digest;
 use crate::error::{Result, RunError};
 use crate::files;
-use crate::files::names::{AUDIT_PRIVATE_FILE, CONFIG_FILE};
+use crate::files::names::AUDIT_PRIVATE_FILE;
 
 /// The schema of the figures of one attack.
 pub const SCHEMA: &str = "undertone.audit-private/1";
@@ -110,20 +108,17 @@ pub fn read(run_dir: &Path) -> Result<Option<Attacks>> {
         })
 }
 
-/// Records an attack in the directory of its run, in the place of an earlier one of its kind.
+/// Records an attack in the directory of its run, whose configuration has this digest, in the place of an earlier one of its kind.
 ///
 /// # Errors
 /// Attacks on another configuration; a file that holds no attacks; from the file system.
-pub fn record(run_dir: &Path, attack: &Attack) -> Result<()> {
-    let path = run_dir.join(CONFIG_FILE);
-    let config = RunFile::parse(&files::read_text(&path)?, &path, &[])?;
-    let digest = config_digest(&config)?;
+pub fn record(run_dir: &Path, config_sha256: &str, attack: &Attack) -> Result<()> {
     let mut all = read(run_dir)?.unwrap_or_else(|| Attacks {
-        config_sha256: digest.clone(),
+        config_sha256: config_sha256.to_owned(),
         attacks: Vec::new(),
     });
     let file = run_dir.join(AUDIT_PRIVATE_FILE);
-    if all.config_sha256 != digest {
+    if all.config_sha256 != config_sha256 {
         let message = "it holds attacks on another configuration; move it away";
         return Err(RunError::damaged(&file, message));
     }

@@ -81,7 +81,7 @@ impl FinalModel {
         Ok(Self { values, signal })
     }
 
-    /// The same values in units in which their noise has the standard deviation `to` instead of `from`.
+    /// Changes the unit of the values, so that their noise has the standard deviation `to` instead of `from`.
     #[must_use]
     pub fn in_units(mut self, from: f64, to: f64) -> Self {
         let factor = to / from;

@@ -79,7 +79,7 @@ pub struct ReplayOptions {
     pub population: PopulationMode,
 }
 
-/// What a replay of a run without a seed tests.
+/// The name of the tested run where a run without a seed is replayed.
 pub(crate) const TWIN: &str = "a twin of this run";
 
 /// The result of a replay, as `audit.json` holds it.

@@ -73,8 +73,7 @@ pub(super) struct AttackArgs {
     /// Write the figures as JSON to this file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Record the figures in the run directory: exposures, which are figures of invented users alone, in `audit.json`, and the others in
-    /// `audit-private.json`, which is no part of a release.
+    /// Record exposures in `audit.json` of the run directory, and the figures of the other kinds in `audit-private.json`.
     #[arg(long)]
     record: bool,
 }
@@ -157,7 +156,7 @@ pub(super) fn run(args: &AttackArgs, output: &Output) -> anyhow::Result<()> {
     match found? {
         Found::Users(attack) => {
             if args.record {
-                attack::record(&args.run, &attack)?;
+                attack::record(&args.run, &config_digest(&file.config)?, &attack)?;
             }
             show(args, &attack, &text(&attack), output)
         }
