@@ -1,14 +1,17 @@
 //! Curves of everything composed: Renyi divergences, and what a test can find out.
 
-use super::Accountant;
+use super::{Accountant, LOG_TAIL_OF_DELTAS};
 use crate::error::ensure;
+use crate::pld::Composition;
 use crate::search::minimum_within;
-use crate::{AccountingError, Adjacency, Delta, Epsilon, rdp};
+use crate::{AccountingError, Adjacency, Delta, Epsilon, Recipe, rdp};
 
 /// The delta whose epsilon bounds the search for the best point of a trade-off curve.
 const SMALLEST_DELTA: f64 = 1e-12;
 /// Relative accuracy of that epsilon: the error of the rate is about its square.
 const ACCURACY: f64 = 1e-5;
+/// Max number of compositions in a search. Most end after three.
+const MAX_COMPOSITIONS: usize = 12;
 
 impl Accountant {
     /// Renyi divergences of everything composed at `orders`, by any recipe.
@@ -78,18 +81,60 @@ impl Accountant {
         if !largest.is_finite() {
             return Ok(1.0);
         }
-        // Both bounds have one valley: delta is convex in e^epsilon.
-        let smallest = |bound: &dyn Fn(f64, f64) -> f64| {
-            let at = |epsilon: f64| {
+        let by_alarms = |epsilon: f64, delta: f64| epsilon.exp() * alarm + delta;
+        let by_misses = |epsilon: f64, delta: f64| 1.0 - (-epsilon).exp() * (1.0 - alarm - delta);
+        let smallest = if self.recipe == Recipe::Pld {
+            let composition = self.composition(LOG_TAIL_OF_DELTAS)?;
+            let smallest = |bound: &Bound<'_>| smallest_composed(&composition, largest, bound);
+            smallest(&by_alarms).min(smallest(&by_misses))
+        } else {
+            let delta = |epsilon: f64| {
                 let stated = Epsilon::new(epsilon).and_then(|epsilon| self.delta_for(epsilon));
-                stated.map_or(1.0, |guarantee| bound(epsilon, guarantee.delta.get()))
+                stated.map_or(1.0, |guarantee| guarantee.delta.get())
             };
-            minimum_within(0.0, largest, ACCURACY, at).min(at(0.0))
+            smallest(largest, &delta, &by_alarms)
+                .0
+                .min(smallest(largest, &delta, &by_misses).0)
         };
-        let by_alarms = smallest(&|epsilon, delta| epsilon.exp() * alarm + delta);
-        let by_misses = smallest(&|epsilon, delta| 1.0 - (-epsilon).exp() * (1.0 - alarm - delta));
-        Ok(by_alarms.min(by_misses).clamp(alarm, 1.0))
+        Ok(smallest.clamp(alarm, 1.0))
     }
+}
+
+/// A bound on a rate from an epsilon and its delta.
+type Bound<'a> = dyn Fn(f64, f64) -> f64 + 'a;
+
+/// The smallest value of a bound over epsilons from 0 to `largest`, and its epsilon. A bound has one valley: delta is convex in
+/// `e^epsilon`.
+fn smallest(largest: f64, delta: &dyn Fn(f64) -> f64, bound: &Bound<'_>) -> (f64, f64) {
+    let mut found = (bound(0.0, delta(0.0)), 0.0);
+    minimum_within(0.0, largest, ACCURACY, |epsilon| {
+        let value = bound(epsilon, delta(epsilon));
+        if value < found.0 {
+            found = (value, epsilon);
+        }
+        value
+    });
+    found
+}
+
+/// The smallest value of a bound by loss distributions.
+///
+/// What was composed for one epsilon bounds delta at every epsilon, and tightly near that one. So the valley is searched on the curve of one
+/// composition, and the next one is made for the epsilon that was found, until it is found again.
+fn smallest_composed(composition: &Composition, largest: f64, bound: &Bound<'_>) -> f64 {
+    let (mut best, mut at) = (1.0f64, 0.5 * largest);
+    for _ in 0..MAX_COMPOSITIONS {
+        let (value, next) = composition.near(at, |log_delta| {
+            let delta = |epsilon: f64| log_delta(epsilon).exp().max(f64::MIN_POSITIVE);
+            smallest(largest, &delta, bound)
+        });
+        best = best.min(value);
+        if (next - at).abs() <= ACCURACY * next.max(at) {
+            break;
+        }
+        at = next;
+    }
+    best
 }
 
 #[cfg(test)]
@@ -115,6 +160,23 @@ mod tests {
             assert!(got >= want - 1e-12 && got <= want + 1e-5, "{alarm}: {got} {want}");
         }
         assert!(accountant.true_positive_rate(1.1).is_err());
+    }
+
+    /// A search that composes anew for each epsilon, as the other recipes do it.
+    #[test]
+    fn a_rate_from_a_few_compositions_is_that_of_a_composition_per_epsilon() {
+        let mut accountant = Accountant::new(Recipe::Pld);
+        accountant.compose(&Event::Laplace { scale: 20.0 }, 50).unwrap();
+        let composition = accountant.composition(LOG_TAIL_OF_DELTAS).unwrap();
+        let delta = |epsilon: f64| {
+            let stated = accountant.delta_for(Epsilon::new(epsilon).unwrap());
+            stated.map_or(1.0, |guarantee| guarantee.delta.get())
+        };
+        let alarm = 0.01;
+        let bound = |epsilon: f64, delta: f64| epsilon.exp() * alarm + delta;
+        let (slow, at) = smallest(3.0, &delta, &bound);
+        let fast = smallest_composed(&composition, 3.0, &bound);
+        assert!(at > 0.1 && (fast / slow - 1.0).abs() < 1e-7, "{fast} {slow}");
     }
 
     #[test]

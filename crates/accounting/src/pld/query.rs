@@ -6,6 +6,7 @@ use super::convolve::Convolution;
 use super::discretize::Bound;
 use super::integrate_one::SingleRelease;
 use super::pair::Pair;
+use super::readout::{Readout, Total};
 use super::tilt_search::{Direction, Outline};
 
 /// Relative accuracy of epsilon aimed at: of the upper bound, of the lower bound, and of a first look.
@@ -75,6 +76,35 @@ impl Composition {
         self.answer(bound, Solve::Epsilon(epsilon)).min(0.0)
     }
 
+    /// Composes once, for the losses that decide at `epsilon`, and gives `read` the curve that is found: `ln` of an upper bound on delta
+    /// at any epsilon. It is as tight as [`log_delta`](Self::log_delta) at that one.
+    pub(crate) fn near<T>(&self, epsilon: f64, read: impl FnOnce(&dyn Fn(f64) -> f64) -> T) -> T {
+        if let Some(single) = self.single_mixture() {
+            return read(&|epsilon| single.log_delta(epsilon));
+        }
+        let looked = Looked::new(self, Solve::Epsilon(epsilon));
+        let first = looked.total(0);
+        let coarse = self.total(&looked.directions[1], Bound::Upper, COARSE);
+        let second = OnceCell::new();
+        let (first, coarse) = (Readout::new(&first), Readout::new(&coarse));
+        let pure = self.pure_epsilon();
+        read(&|epsilon| {
+            if epsilon >= pure {
+                return f64::NEG_INFINITY;
+            }
+            let answer = first.log_delta(epsilon);
+            // As in `Looked::larger`: a coarse bound settles the other direction wherever it is the smaller one.
+            let other = coarse.log_delta(epsilon);
+            let answer = if other <= answer {
+                answer
+            } else {
+                let second = second.get_or_init(|| looked.total(1));
+                answer.max(other.min(second.log_delta(epsilon)))
+            };
+            answer.min(0.0)
+        })
+    }
+
     /// One release alone is integrated, not composed: exact on both sides.
     fn single_mixture(&self) -> Option<SingleRelease<'_>> {
         match self.parts.as_slice() {
@@ -132,6 +162,11 @@ impl Composition {
         }
     }
 
+    fn total(&self, direction: &Direction, bound: Bound, accuracy: f64) -> Total {
+        let outline = direction.outline();
+        self.convolution(direction, &outline, bound, accuracy).total()
+    }
+
     pub(super) fn resolve(&self, direction: &Direction, bound: Bound, accuracy: f64, target: Solve) -> f64 {
         let outline = direction.outline();
         let mut convolution = self.convolution(direction, &outline, bound, accuracy);
@@ -173,6 +208,12 @@ impl<'a> Looked<'a> {
 
     fn closer(&self, index: usize) -> &(f64, Direction) {
         self.closer[index].get_or_init(|| self.composition.closer(&self.directions[index], self.target))
+    }
+
+    /// The upper bound of one direction, at any epsilon.
+    fn total(&self, index: usize) -> Total {
+        self.composition
+            .total(&self.closer(index).1, Bound::Upper, ACCURACY)
     }
 
     fn resolve(&self, index: usize, bound: Bound, accuracy: f64) -> f64 {
@@ -311,6 +352,31 @@ mod tests {
                 2e-6,
                 5e-3 * truth,
             );
+        }
+    }
+
+    #[test]
+    fn a_curve_composed_for_one_epsilon_bounds_delta_at_all_others() {
+        let mut laplace = Composition::default();
+        let scale = 4.0;
+        laplace.push(
+            Pair::Laplace {
+                sampling_probability: 0.3,
+                scale,
+            },
+            40,
+        );
+        for composition in [poisson(0.01, 1.0, 500), poisson(0.01, 0.2, 31), laplace] {
+            for center in [0.05, 0.5, 2.0] {
+                let own = composition.log_delta(Bound::Upper, center);
+                composition.near(center, |log_delta| {
+                    assert!((log_delta(center) - own).abs() < 1e-9, "{center}");
+                    for epsilon in [0.0, 0.01, 0.1, 0.4, 1.0, 1.9, 3.0, 8.0] {
+                        let lower = composition.log_delta(Bound::Lower, epsilon);
+                        assert!(log_delta(epsilon) >= lower, "{center} {epsilon}");
+                    }
+                });
+            }
         }
     }
 

@@ -34,6 +34,10 @@ impl Total {
 
     /// `ln` of delta at `epsilon`, on the side of the bound.
     pub(crate) fn log_delta(&self, epsilon: f64) -> f64 {
+        self.log_delta_by(&self.tails(), epsilon)
+    }
+
+    fn log_delta_by(&self, tails: &[Tail<'_>], epsilon: f64) -> f64 {
         // PRIVACY: numbers that overflowed say nothing; nothing is what is then guaranteed.
         if !self.is_sound() {
             return match self.bound {
@@ -41,7 +45,7 @@ impl Total {
                 Bound::Lower => f64::NEG_INFINITY,
             };
         }
-        self.log_delta_of(&self.tails(), epsilon)
+        self.log_delta_of(tails, epsilon)
     }
 
     fn is_sound(&self) -> bool {
@@ -154,6 +158,24 @@ impl Total {
             Bound::Upper => high,
             Bound::Lower => low,
         }
+    }
+}
+
+/// A composition with the sums that delta is read from, for one that is asked at many epsilons.
+pub(crate) struct Readout<'a> {
+    total: &'a Total,
+    tails: Vec<Tail<'a>>,
+}
+
+impl<'a> Readout<'a> {
+    pub(crate) fn new(total: &'a Total) -> Self {
+        let tails = total.tails();
+        Self { total, tails }
+    }
+
+    /// [`Total::log_delta`], for the price of a look-up.
+    pub(crate) fn log_delta(&self, epsilon: f64) -> f64 {
+        self.total.log_delta_by(&self.tails, epsilon)
     }
 }
 
