@@ -8,6 +8,8 @@ use undertone_coordinator::task::Seeding;
 mod circles;
 #[path = "tidy/fail_points.rs"]
 mod fail_points;
+#[path = "tidy/front_pages.rs"]
+mod front_pages;
 #[path = "tidy/habits.rs"]
 mod habits;
 

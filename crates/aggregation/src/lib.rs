@@ -1,5 +1,22 @@
 #![doc = include_str!("../README.md")]
 //!
+//! # Map
+//!
+//! | item | what it holds |
+//! |---|---|
+//! | [`ParamLayout`], [`TensorSpec`], [`Block`] | the tensors in a flat vector of parameters |
+//! | [`Clipping`], [`Bound`], [`NonFinite`] | the bound on one contribution |
+//! | [`BoundedSum`], [`Added`], [`ClipReport`] | a sum that clips whatever it adds |
+//! | [`DevicePart`], [`DeviceSum`], [`Factor`], [`Limbs`] | the part of a sum that lies in the memory of an accelerator |
+//! | [`Estimator`], [`user_weight`] | averages with their sensitivities |
+//! | [`encoding`] | updates as integers modulo `M`: [`Encoding`], [`Encoder`], [`RoundEncoding`] |
+//! | [`ModularVec`], [`ModularSum`], [`Modulus`], [`Lanes`] | vectors and sums of residues |
+//! | [`pack`] | residues on the wire |
+//! | [`Rotation`], [`walsh_hadamard`] | the random rotation before an encoding |
+//! | [`Wiped`], [`UpdateBytes`], [`Values`] | memory that is wiped, and updates as bytes |
+//!
+//! # Notes
+//!
 //! Sums leave this crate as a [`RawSum`](undertone_mechanisms::RawSum) and its sensitivity. The module [`encoding`] turns updates into
 //! integers for secure sums. The crate does no accounting, draws no random numbers and does no I/O.
 //!

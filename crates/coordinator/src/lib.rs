@@ -1,5 +1,30 @@
 #![doc = include_str!("../README.md")]
 //!
+//! # Map
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`task`] | everything about a training that privacy depends on, as one value |
+//! | [`plan`] | clip norm, noise and cost of each round, before the first one |
+//! | [`cohorts`] | the users of each round |
+//! | [`sampling`], [`participation`] | the schemes of sampling, and schemas of participation: policies, timers, what a ledger shows |
+//! | [`participant`], [`violation`] | pseudonyms of users, and violations of a schema |
+//! | [`kept_examples`] | example-level sampling |
+//! | [`head`] | a training between two rounds, and the only way from one round to the next |
+//! | [`source`] | the sum of a round, and the source that gathers it |
+//! | [`noise`] | the noise of a run |
+//! | [`adaptive_clip`] | a clip norm that follows a quantile |
+//! | [`server_optimizer`] | SGD, Adam, AdamW and Adafactor on released averages |
+//! | [`record`], [`chain`] | the lines of a ledger, and the digests that chain them |
+//! | [`account`] | the guarantee of the rounds in a ledger |
+//! | [`privacy_report`] | `privacy.json` |
+//! | [`identity`], [`trainings`] | the identity of a model, and the trainings that it comes from |
+//! | [`random`], [`entropy`] | the randomness of a run, and that of one round |
+//! | [`session_terms`] | the names of secure sums |
+//! | [`error`] | the errors, which name a key or a round |
+//!
+//! # Notes
+//!
 //! Sources: \[DPLM\] Algorithm 1 (McMahan et al., ICLR 2018); \[Gboard\] Algorithm 1 (Xu et al., 2023); \[BLT\] section 5
 //! (McMahan et al., 2024); \[UserDP\] Algorithms 1 and 2 (Charles et al., 2024).
 

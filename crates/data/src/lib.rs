@@ -1,7 +1,25 @@
 #![doc = include_str!("../README.md")]
 //!
-//! The cache of a corpus is keyed by a digest of its source and settings. The crate does not sample users and does not train. It adds
-//! noise in one place only, when it chooses the words of a [`PrivateVocabulary`]. User names do not leave it.
+//! # Map
+//!
+//! | item | what it holds |
+//! |---|---|
+//! | [`CorpusSpec`], [`SourceSpec`], [`VocabularySpec`], [`SplitSpec`] | the settings of a corpus, as the table `[data]` of a run file |
+//! | [`Corpus`], [`Partition`], [`User`] | users with tokenised examples, in a mapped file |
+//! | [`PrivateSelection`], [`WordVotes`], [`PrivateVocabulary`] | the private choice of words, and its record |
+//! | [`read_words`], [`parse_words`], [`read_tokenizer`], [`parse_tokenizer`], [`Vocab`] | vocabularies of files |
+//! | [`group()`], [`Grouper`], [`Grouped`], [`UserStream`] | text grouped by user on disk, at any size |
+//! | [`train_tokenizer`], [`TokenizerKind`] | training of sub-word tokenizers |
+//! | [`dedup()`] | removal of near-duplicates of private text from public text |
+//! | [`import()`], [`import_git`], [`prose()`] | text from other tables, from git logs and from source code |
+//! | [`MemoryTable`] | a table in memory as a source |
+//! | [`BestAccuracy`], [`SyntheticSource`] | the synthetic population, and the best accuracy that a model of it can have |
+//! | [`CorpusStats`], [`Distribution`] | exact statistics of a corpus |
+//! | [`DataError`], [`Place`] | errors, which name a file and a row |
+//!
+//! # Notes
+//!
+//! The crate adds noise in one place only, when it chooses the words of a [`PrivateVocabulary`].
 //!
 //! The example convention and the caps per user follow McMahan et al., *Learning differentially private recurrent language models* (ICLR
 //! 2018), section 4. The formats and the synthetic process are described in `docs/guide/data.md` of the repository.

@@ -1,7 +1,23 @@
 #![doc = include_str!("../README.md")]
 //!
+//! # Map
+//!
+//! | item | what it holds |
+//! |---|---|
+//! | [`UnitSlots`] | the updates of units in the memory of a machine, as a part of a bounded sum |
+//! | [`Machine`], [`Word`], [`Span`] | the seam to a machine that runs the kernels |
+//! | [`Emulator`] | the kernels on the processor |
+//! | `Cuda` | an NVIDIA GPU, with the feature `cuda` |
+//! | [`self_test()`] | a comparison of the kernels with known answers |
+//! | [`KERNELS`] | the kernels in C |
+//!
+//! # Notes
+//!
 //! A device in this crate is an accelerator such as a GPU. In other crates a device is a phone that takes part in a federated task.
 //! `docs/design/gpu.md` in the repository states the two assumptions that remain, and how each is tested.
+
+// docs.rs marks what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod error;
 mod machine;

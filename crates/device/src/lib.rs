@@ -1,4 +1,23 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! | item | what it holds |
+//! |---|---|
+//! | [`Device`], [`DeviceConfig`], [`DeviceSettings`] | the device as an app embeds it, and its settings from JSON |
+//! | [`ExampleStore`], [`Example`], [`ExampleCaps`] | the texts of the person |
+//! | [`KeyStore`], [`FileKeyStore`], [`MemoryKeyStore`] | keys, and counters that only grow |
+//! | [`PolicyFloors`], [`Limits`], [`Neighbours`] | the demands of a device |
+//! | [`Memory`], [`Participation`], [`Row`], [`eligible`] | what a device remembers, and what it decides from that |
+//! | [`TaskPlan`], [`PlanChecks`], [`RoundTerms`] | plans and rounds, compared with the floors |
+//! | [`Conditions`], [`AlwaysMet`], [`Stop`] | when a device may work |
+//! | [`Machine`], [`Event`], [`Action`] | one session without sockets, clocks or entropy |
+//! | [`Transport`], [`Request`], [`Reply`], `HttpTransport` | the way to the service; `HttpTransport` needs the feature `http` |
+//! | [`Job`], [`Trained`] | local training |
+//! | [`Predictor`], [`Prediction`], [`HeldModel`] | predictions of a model that the device holds |
+//! | [`Status`], [`Finding`] | what a person or a developer asks of a device |
+// docs.rs marks what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod certificates;

@@ -1,4 +1,16 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! | item | what it holds |
+//! |---|---|
+//! | [`Fleet`], [`FleetConfig`], [`RunEnd`] | many devices, and how a run of them ended |
+//! | [`Enrolment`], [`SubjectNames`], [`UserExamples`], [`Updates`] | who the devices are, their text, and what they compute |
+//! | [`Availability`], [`Trace`], [`FleetClock`], [`VirtualClock`] | when devices are awake, and the clock |
+//! | [`Faults`], [`Vanish`], [`Point`], [`Malice`], [`Malicious`] | failures and attacks |
+//! | [`Transports`], [`OverHttp`], [`InProcess`], [`Proxy`], [`Conduct`] | ways to a service |
+//! | [`Kill`], [`Doom`], [`FailPoint`], [`Launch`] | a process that dies |
+//! | [`Statistics`], [`Tally`], [`RoundTally`], [`Remembered`] | what happened, and what the devices remember |
 #![forbid(unsafe_code)]
 
 mod availability;

@@ -1,5 +1,18 @@
 #![doc = include_str!("../README.md")]
 //!
+//! # Map
+//!
+//! | item | what it holds |
+//! |---|---|
+//! | [`UserSettings`], [`Algorithm`], [`Batching`] | the table `[user_update]` of a run file |
+//! | [`LocalTask`], [`LocalWorker`], [`LocalOutcome`] | the work of one user in one round |
+//! | [`batch`] | the examples of one user as batches |
+//! | [`engine`] | the seam to the machine that computes updates: [`Engine`], [`CpuEngine`], [`UpdateSink`] |
+//! | [`UserSeeds`] | the secrets of a user in a round |
+//! | [`on_threads`] | one thread per worker |
+//!
+//! # Notes
+//!
 //! Sources: \[DPLM\] Algorithm 1 (McMahan et al., ICLR 2018); \[UserDP\] Algorithms 1 and 2 (Charles et al., 2024).
 
 #![forbid(unsafe_code)]

@@ -1,5 +1,29 @@
 #![doc = include_str!("../README.md")]
 //!
+//! # Map
+//!
+//! | item | what it holds |
+//! |---|---|
+//! | [`RawSum`], [`RawAverage`], [`NoisedAverage`] | the states of a release: only a mechanism makes the third one |
+//! | [`IndependentGaussian`] | fresh noise in every round |
+//! | [`Mechanism`], [`CorrelatedGaussian`] | a matrix with its sensitivity and event, and releases with its noise |
+//! | [`Strategy`] and its variants, [`Recurrence`] | noise matrices: [`Tree`], [`Blt`], [`Banded`], [`BandedToeplitz`], [`Dense`] and others |
+//! | [`Workload`], [`Losses`], [`Errors`] | the sums that a run releases, and the noise in them |
+//! | [`optimize`] | the matrix of a kind with the smallest loss |
+//! | [`population_plan`] | from the size of a population to feasible report goals |
+//! | [`ClientNoise`] | sums to which each client adds a part of the noise |
+//! | [`RawResidues`], [`NoisedResidues`] | sums modulo `M`, before and after the noise |
+//! | [`NoiseKey`], [`SnappedGaussian`], [`DiscreteGaussian`], [`DiscreteLaplace`], [`Skellam`], [`Binomial`], [`Poisson`] | keys and samplers |
+//! | [`SamplerDistance`] | the distance of samples from ideal ones, as a delta |
+//! | [`PrivateMedian`] | the private median of whole numbers |
+//! | [`draws`] | cohorts and shuffles without bias |
+//! | [`NoiseStream`] | correlated noise in `f32`, for simulations |
+//! | [`toeplitz`] | Toeplitz matrices as power series |
+//! | [`audit`] | checks of a run against its neighbour, on sums that stay unreadable |
+//! | [`fault`] | planted errors for tests of audits |
+//!
+//! # Notes
+//!
 //! The types [`RawSum`], [`RawAverage`] and [`NoisedAverage`] are the states of a release. Noise is addressed by key, round and coordinate,
 //! so the bytes of a release depend on nothing else.
 //!

@@ -1,5 +1,20 @@
 #![doc = include_str!("../README.md")]
 //!
+//! # Map
+//!
+//! | item | what it holds |
+//! |---|---|
+//! | [`ModelSpec`], [`Loaded`] | the models by name, and a model with its parameters |
+//! | [`SequenceModel`], [`SequenceWorker`], [`StepStats`] | a model, and the steps that one thread computes |
+//! | [`PackedBatch`], [`SequenceBatch`], [`IGNORE`] | sequences packed time-major |
+//! | [`WordLstm`] | the LSTMs |
+//! | [`Transformer`], [`TransformerSizes`], [`LoraSpec`] | the decoder-only transformer, and its low-rank adapters |
+//! | [`Decoder`], [`Extension`] | predictions, token by token |
+//! | [`ExternalTensor`] | a tensor of a model that another program trains |
+//! | [`weights`] | parameters in safetensors files |
+//!
+//! # Notes
+//!
 //! [`ModelSpec`] names the models: the tied LSTM of McMahan et al. (ICLR 2018, section 3), the StackOverflow LSTM of McMahan, Xu and Zhang
 //! (section 5), the CIFG-LSTM of Xu et al. (2023) and a decoder-only transformer. A model's parameters are described by a
 //! [`ParamLayout`](undertone_aggregation::ParamLayout). The crate does no I/O and reads neither a clock nor global randomness.

@@ -1,4 +1,18 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`numbers`] | numbers for people, and bounds that are never rounded down |
+//! | [`terminal`] | text from files, made safe for a terminal |
+//! | [`table`] | tables as text, with the feature `tables` |
+//! | [`chart`] | charts of a report as SVG, with the feature `charts` |
+//! | [`curves`] | curves on linear and logarithmic axes as SVG, with the feature `charts` |
+//!
+//! [`Scale`] names the scale of an axis, and [`PALETTE`] holds the colours as a style sheet.
+// docs.rs marks what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "charts")]

@@ -1,4 +1,21 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! | item | what it holds |
+//! |---|---|
+//! | [`Board`], [`TaskCard`], [`Plan`] | what a service offers, and the signed plan of a task |
+//! | [`Enrol`], [`Certificate`], [`SessionKeys`] | the identities of devices |
+//! | [`CheckIn`], [`CheckInReply`], [`Assignment`], [`Next`] | a session, from its check-in on |
+//! | [`Problem`], [`RetryWindow`] | refusals, and when a device comes back |
+//! | [`Signed`], [`Signer`], [`TrustedKeys`], [`Label`] | signed values |
+//! | [`RequestSignature`], [`SIGNATURE_HEADER`] | signed requests |
+//! | [`TokenKey`], [`SessionClaims`] | the tokens of sessions |
+//! | [`Blob`], [`Digest32`], [`digest_of`] | files by their digest |
+//! | [`crc32c()`], [`crc32c_joined`], [`CHECKSUM_HEADER`], [`OFFSET_HEADER`] | uploads in pieces |
+//! | [`Versions`], [`VERSION`], [`PROTOCOL_HEADER`] | the versions of the protocol |
+//! | [`limits`] | limits that both sides keep to |
+//! | [`read`], [`write()`] | messages from bytes of a bounded length, and back |
 #![forbid(unsafe_code)]
 
 #[rustfmt::skip]

@@ -1,4 +1,14 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! | item | what it does |
+//! |---|---|
+//! | [`write()`] | writes `report.html` and the pictures into a run directory |
+//! | [`read`], [`RunData`] | read a run directory, finished or not |
+//! | [`html`], [`plots`], [`Picture`], [`summary()`] | the parts of a report |
+//! | [`registry()`], [`Record`], [`REGISTRY_FILE`] | the record of a run for a public registry |
+//! | [`personalization()`] | the picture of a personalisation |
 #![forbid(unsafe_code)]
 
 mod audits;

@@ -1,8 +1,37 @@
 #![doc = include_str!("../README.md")]
 //!
+//! # Map
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`config`] | the run file |
+//! | [`train`], [`RunOptions`], [`Observer`] | a run from its file to its directory, and its observer |
+//! | [`verify`] | the claims of a directory, made again from its files |
+//! | [`session`] | a training whose updates another program computes |
+//! | [`source`] | the sums of a run: cores, processes, simulated secure sums |
+//! | [`checkpoint`], [`store`] | the state between two rounds, and where it is durable |
+//! | [`ledger`], [`metrics`], [`manifest`] | the files of a run directory |
+//! | [`files`] | how these files are opened and written |
+//! | [`read`] | a run directory for reports |
+//! | [`initial_model`], [`pretrain`] | parameters to start from, and training on public text |
+//! | [`evaluate()`](evaluate()), [`evaluate`](mod@evaluate) | the predictions of a model on held-out users |
+//! | [`personalize`] | what the text of a user does to a trained model |
+//! | [`language`] | predictions and text of a trained model |
+//! | [`export`], [`publish`] | a model for other programs, and a release for strangers |
+//! | [`privacy_page`] | the privacy report as Markdown |
+//! | [`audit`], [`membership`], [`likelihood`], [`replay`] | the record of an audit, attacks on a model, and the replay of rounds |
+//! | [`sweep`] | the statement of a private sweep |
+//! | [`ranks`] | the processes of one run |
+//! | [`task`] | tasks of the federated service as files |
+//! | [`error`] | the errors, which name a file or a key |
+//!
+//! # Notes
+//!
 //! Source: \[DPLM\] Algorithm 1 and section 3 (McMahan et al., "Learning Differentially Private Recurrent Language Models",
 //! ICLR 2018).
 
+// docs.rs marks what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod audit;

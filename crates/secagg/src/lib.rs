@@ -1,59 +1,18 @@
 #![doc = include_str!("../README.md")]
 //!
-//! [`SecureSum`] is the trait of one process that runs a whole session. A deployment exchanges the messages of [`message`] between
-//! [`Client`] and [`Server`] instead, in this order:
+//! # Map
 //!
-//! ```
-//! use std::sync::Arc;
+//! | item | what it holds |
+//! |---|---|
+//! | [`Client`], [`Server`] | the two machines of a session |
+//! | [`message`] | their messages and the bytes of these |
+//! | [`Context`], [`Terms`], [`Topology`] | the session: its name, its settings and its graph |
+//! | [`Floors`], [`Trust`] | the demands of a client |
+//! | [`SigningIdentity`], [`Certificate`], [`Vouch`] | identities of clients, and issuers that vouch for them |
+//! | [`assurance`] | neighbours and thresholds from the assumptions, with the probability that privacy fails |
+//! | [`SecureSum`], [`SecAggPlus`], [`Plain`] | a whole session in one process |
 //!
-//! use rand_core::SeedableRng;
-//! use undertone_aggregation::{ModularVec, Modulus};
-//! use undertone_secagg::{Client, Context, Floors, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust};
-//!
-//! let terms = Terms::new(2, 1000, ThreatModel::Active)?;
-//! let (run, digest) = ([0; 32], [0; 32]);
-//! let context = Context { run, round: 1, attempt: 0, shard: 0, plan_digest: digest, model_digest: digest, terms };
-//! let mut rng = rand_chacha::ChaCha20Rng::from_seed([7; 32]); // a deployment's is the operating system's
-//!
-//! // A deployment keeps the compiled numbers of clients; this session is a small one.
-//! let identities = [(); 3].map(|()| SigningIdentity::generate(&mut rng));
-//! let known = Trust::Listed(Arc::new(identities.iter().map(SigningIdentity::public).collect()));
-//! let floors = Floors::COMPILED.with_clients(3, 2)?.with_trust(known.clone())?;
-//!
-//! let mut server = Server::new(context, known)?;
-//! let mut clients = Vec::new();
-//! for (identity, value) in identities.into_iter().zip([1u32, 2, 999]) {
-//!     let public = identity.public();
-//!     let (client, keys) = Client::join(identity, context, floors.clone(), &mut rng);
-//!     server.receive_keys(&keys)?;
-//!     clients.push((client, public, value));
-//! }
-//! server.close_keys(|clients| Topology::full(clients, 2), &mut rng)?;
-//! for (client, public, _) in &mut clients {
-//!     let index = server.index_of(public).expect("it joined");
-//!     let roster = server.roster(index)?;
-//!     server.receive_shares(&client.receive_roster(&roster, &mut rng)?)?;
-//! }
-//! server.close_shares()?;
-//! for (client, public, value) in &mut clients {
-//!     let mut vector = ModularVec::from_residues(Modulus::new(1000)?, &[*value, 5])?;
-//!     let index = server.index_of(public).expect("it joined");
-//!     let shares = server.relayed_shares(index)?;
-//!     server.receive_input(&client.receive_shares(&shares, &mut vector)?)?;
-//! }
-//! server.close_inputs()?;
-//! for (client, _, _) in &mut clients {
-//!     server.receive_consistency(&client.receive_survivors(&server.survivors()?)?)?;
-//! }
-//! server.close_signatures()?;
-//! for (client, public, _) in &mut clients {
-//!     let index = server.index_of(public).expect("it joined");
-//!     let request = server.unmask(index)?;
-//!     server.receive_unmask(&client.receive_unmask(&request)?)?;
-//! }
-//! assert!(server.finish()?.sum.iter().eq([2, 15])); // 1 + 2 + 999 modulo 1000
-//! # Ok::<(), undertone_secagg::SecAggError>(())
-//! ```
+//! # Notes
 //!
 //! The crate draws from the generator that it is given. The wire format, and the attacks with their tests, are in `docs/design/secure-aggregation.md`.
 //!

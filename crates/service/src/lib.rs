@@ -1,4 +1,26 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`room`] | a task that this process leads: its head, its attempt and its sessions |
+//! | [`attempt`], [`session`] | the machines that decide about attempts and sessions |
+//! | [`plain`], [`group`] | sums of single updates, and groups of secure sums |
+//! | [`task`], [`head_state`] | a task as the service runs it, and its head as bytes |
+//! | [`identity`], [`attest`], [`pseudonyms`] | who takes part, on which platform, under which name |
+//! | [`pace`] | when devices come back |
+//! | [`refusal`] | refusals of messages |
+//! | [`keys`], [`seal`] | the keys of a service, and secrets at rest |
+//! | [`server`], [`http`], [`tls`] | the routes of devices and their listeners |
+//! | [`host`], [`capacity`], [`spool`], [`data_folder`] | a service in this process, its share of the machine, and its folder |
+//! | [`cluster`] | several processes of one service |
+//! | [`admin`], [`metrics`] | operations and figures for operators |
+//! | [`backup`] | backups, and the way back |
+//! | [`estimate`] | the size of a task before it starts |
+//! | [`parity`] | tasks that repeat a simulation |
+// docs.rs marks what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod admin;

@@ -1,5 +1,13 @@
 #![doc = include_str!("../README.md")]
 //!
+//! # Map
+//!
+//! | item | what it does |
+//! |---|---|
+//! | [`vectorised!`](vectorised) | compiles a function for several instruction sets and calls the widest |
+//!
+//! # Notes
+//!
 //! Kernels with intrinsics of their own, such as the matrix products of `undertone-models`, choose their instruction set themselves.
 
 /// Defines a function whose body is compiled for AVX-512, AVX2 and the target's baseline, the widest of which runs.

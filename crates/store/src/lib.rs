@@ -1,4 +1,20 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! | item | what it holds |
+//! |---|---|
+//! | [`Store`], [`Oversight`] | one method per transaction: those of a service, and those of its operators |
+//! | [`Sqlite`], [`Memory`], `Postgres` | the stores; `Postgres` needs the feature `postgres` |
+//! | [`NewTask`], [`TaskRow`], [`Lease`] | tasks, and the process that leads one |
+//! | [`NewAttempt`], [`AttemptState`], [`Outcome`], [`Reason`] | attempts at a round |
+//! | [`Admission`], [`Admitted`], [`SessionState`] | sessions of devices |
+//! | [`Release`], [`Unpublished`], [`Histograms`] | released rounds, and the participation of users |
+//! | [`DeviceRow`], [`ProcessRow`], [`AuditRow`] | devices, processes, and the log of operators |
+//! | [`Blobs`], [`FolderBlobs`], [`MemoryBlobs`], `S3Blobs` | files by their digest; `S3Blobs` needs the feature `s3` |
+//! | [`Clock`], [`SystemClock`], [`ManualClock`] | the time of a store |
+// docs.rs marks what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod audit;

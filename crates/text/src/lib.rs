@@ -1,8 +1,23 @@
 #![doc = include_str!("../README.md")]
 //!
+//! # Map
+//!
+//! | item | what it holds |
+//! |---|---|
+//! | [`Vocab`], [`VocabProvenance`], [`SpecialIds`] | words or tokens as ids, their origin, and the ids that stand for no text |
+//! | [`ExampleCutter`], [`Examples`], [`EosTargets`] | the rules that cut a text into sentences or windows |
+//! | [`sentences`], [`words`], [`open_sentence`] | sentences and words of plain text |
+//! | [`TextRules`] | the settings of these rules in run files |
+//! | [`guard`] | panics of libraries that decode files, turned into errors |
+//! | [`TextError`], [`quoted`], [`short`], [`shortened`] | errors, and text of a file in them |
+//!
+//! # Notes
+//!
 //! The convention of examples follows McMahan et al., *Learning differentially private recurrent language models* (ICLR 2018),
 //! section 4.
 
+// docs.rs marks what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod eos;

@@ -1,7 +1,16 @@
 #![doc = include_str!("../README.md")]
 //!
-//! A program that only needs a guarantee composes events with an [`Accountant`]; the documentation of that type has an example.
-//! The crates below this one (`undertone-accounting`, `undertone-mechanisms`, `undertone-secagg` and others) hold the parts.
+//! # Map
+//!
+//! | item | what it does |
+//! |---|---|
+//! | [`RunFile`], [`RunOptions`] | the settings of a run, and those of the machine |
+//! | [`train`], [`resume`], [`Summary`] | a run from its file to its directory |
+//! | [`Observer`], [`Silent`] | the observer of a run |
+//! | [`evaluate`], [`report`] | the figures and the pages of a finished run |
+//! | [`verify`], [`PrivacyReport`] | the claims of a run |
+//! | [`Accountant`], [`Event`] | the guarantee of rounds that are not made yet |
+//! | [`enum@Error`] | a failure, which names a file, a key or a line |
 
 #![forbid(unsafe_code)]
 
