@@ -136,7 +136,7 @@ impl Outcomes {
     /// Smallest epsilon (at least 0, `+inf` if none is finite) with `ln` of [`Outcomes::hockey_stick`] at most
     /// `log_delta`: the exact root, not a search.
     #[must_use]
-    pub fn epsilon_one_way(&self, log_delta: f64) -> f64 {
+    pub(crate) fn epsilon_one_way(&self, log_delta: f64) -> f64 {
         let mut descent = Descent::new((self.missing_p.ln() - log_delta).exp());
         let mut by_loss: Vec<(f64, f64)> = self
             .pairs()

@@ -86,7 +86,7 @@ impl AdaptiveClip {
     }
 
     /// The trees restart with this norm in force.
-    pub fn restart_at(&mut self, norm: f64) {
+    pub(crate) fn restart_at(&mut self, norm: f64) {
         (self.active, self.estimate, self.start) = (norm, norm, norm);
         self.centred = 0.0;
         self.rounds = 0;

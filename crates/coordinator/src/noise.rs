@@ -218,7 +218,7 @@ impl Noise {
 
     /// `true` if there is state to keep for later rounds.
     #[must_use]
-    pub fn has_state(&self) -> bool {
+    pub(crate) fn has_state(&self) -> bool {
         matches!(self.source, Source::Correlated(_))
     }
 

@@ -471,7 +471,7 @@ impl PrivacyPlan {
     ///
     /// # Errors
     /// [`CoordinatorError::ConfigValue`]; from the accountant.
-    pub fn check_whole_budget(&self) -> Result<()> {
+    pub(crate) fn check_whole_budget(&self) -> Result<()> {
         if let Some(private) = &self.private {
             private.check_countable()?;
         }

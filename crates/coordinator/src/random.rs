@@ -136,7 +136,7 @@ impl Randomness {
 
     /// The secret of one user: the rounding of its updates and its part of the noise come from it and the round.
     #[must_use]
-    pub fn user_key(&self, user: u64) -> NoiseKey {
+    pub(crate) fn user_key(&self, user: u64) -> NoiseKey {
         NoiseKey::from_bytes(self.derive(b"user", 0, user)).with_origin(self.origin())
     }
 

@@ -245,7 +245,7 @@ impl CorpusSpec {
 
     /// The split in force: the given one, or the default for the source.
     #[must_use]
-    pub fn split_in_force(&self) -> SplitSpec {
+    pub(crate) fn split_in_force(&self) -> SplitSpec {
         match &self.split {
             Some(split) => split.clone(),
             None if self.source.has_split() => SplitSpec::Column {},

@@ -75,12 +75,6 @@ impl Finding {
         };
         Self { subject, condition }
     }
-
-    /// `true` where somebody must do something.
-    #[must_use]
-    pub fn is_bad(&self) -> bool {
-        matches!(self.condition, Condition::Bad { .. })
-    }
 }
 
 /// The inputs of an examination.

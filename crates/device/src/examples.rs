@@ -64,7 +64,7 @@ pub struct ExampleStore<'a> {
 /// `true` if a text is withheld from training. The choice depends on text and population alone, so a text that is added twice stays on its
 /// side.
 #[must_use]
-pub fn is_withheld(population: &str, text: &str) -> bool {
+pub(crate) fn is_withheld(population: &str, text: &str) -> bool {
     let mut bytes = Zeroizing::new(b"undertone/1/withheld\0".to_vec());
     bytes.extend_from_slice(population.as_bytes());
     bytes.push(0);

@@ -60,7 +60,7 @@ pub use driver::{Clock, NetworkLost, SystemClock, Transport};
 pub use eligibility::{Ineligible, eligible};
 pub use encoding::{EncodingInputs, encoding};
 pub use error::{DeviceError, Refusal, Result};
-pub use examples::{Example, ExampleCaps, ExampleStore, is_withheld};
+pub use examples::{Example, ExampleCaps, ExampleStore};
 pub use floors::{Limits, Neighbours, PolicyFloors};
 pub use held::HeldModel;
 #[cfg(feature = "http")]

@@ -184,7 +184,7 @@ impl Memory {
 
     /// The planned cost of all tasks of the population if this one is among them.
     #[must_use]
-    pub fn cost_with(&self, task: &Digest32, rho: f64) -> f64 {
+    pub(crate) fn cost_with(&self, task: &Digest32, rho: f64) -> f64 {
         let others = self.spent.iter().filter(|(other, _)| *other != task);
         let known = self.spent.get(task).copied().unwrap_or(0.0);
         self.lost_rho + others.map(|(_, rho)| rho).sum::<f64>() + known.max(rho)

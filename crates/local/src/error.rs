@@ -89,7 +89,7 @@ impl LocalError {
 
     /// `true` if the numbers of one user's training left their range. Any other error is a mistake in the set-up.
     #[must_use]
-    pub fn is_overflow(&self) -> bool {
+    pub(crate) fn is_overflow(&self) -> bool {
         matches!(
             self,
             Self::Model(ModelError::NonFiniteLoss { .. })

@@ -12,7 +12,8 @@ mod toeplitz;
 mod toeplitz_loss;
 mod triangular_loss;
 
-pub use banded::{banded, banded_watched};
+pub use banded::banded;
+pub(crate) use banded::banded_watched;
 pub use dense::dense;
 pub use descent::Progress;
 pub use inverse_toeplitz::{inverse_toeplitz, lambda, normalised_lambda};

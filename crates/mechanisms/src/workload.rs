@@ -90,7 +90,7 @@ impl Workload {
 
     /// Returns true if this is the plain prefix sum.
     #[must_use]
-    pub fn is_prefix_sum(&self) -> bool {
+    pub(crate) fn is_prefix_sum(&self) -> bool {
         self.momentum == 0.0 && self.learning_rates.is_none()
     }
 
@@ -152,7 +152,7 @@ impl Workload {
     ///
     /// # Errors
     /// More rounds than there are learning rates.
-    pub fn apply_transposed(&self, x: &mut [f64]) -> Result<()> {
+    pub(crate) fn apply_transposed(&self, x: &mut [f64]) -> Result<()> {
         let (mut velocity, mut sum) = (0.0, 0.0);
         let rounds = x.len();
         for (value, rate) in x.iter_mut().rev().zip(self.rates(rounds)?.rev()) {

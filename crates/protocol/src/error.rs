@@ -2,6 +2,7 @@
 
 /// A value that cannot be read or trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProtocolError {
     /// The value has more bytes than its limit.
     #[error("{name} has {length} bytes; the limit is {limit}")]

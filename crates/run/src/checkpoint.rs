@@ -265,7 +265,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`RunError::Damaged`] for a name that no checkpoint gives a state, such as a path to another folder.
-    pub fn noise_state(&self, run_dir: &Path) -> Result<Option<PathBuf>> {
+    pub(crate) fn noise_state(&self, run_dir: &Path) -> Result<Option<PathBuf>> {
         let Some(name) = self.state.noise_state.as_deref() else {
             return Ok(None);
         };
@@ -284,7 +284,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`RunError::CheckpointMismatch`].
-    pub fn check_belongs(
+    pub(crate) fn check_belongs(
         &self,
         run_dir: &Path,
         model: &str,

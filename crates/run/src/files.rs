@@ -22,7 +22,8 @@ use self::names::{
 };
 use crate::error::{Result, RunError};
 
-pub use lines::{JsonLines, Line, Lines, whole_lines};
+pub(crate) use lines::whole_lines;
+pub use lines::{JsonLines, Line, Lines};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -67,7 +68,7 @@ pub fn open(path: &Path) -> Result<File> {
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_at_most(path: &Path, limit: u64) -> Result<File> {
+pub(crate) fn open_at_most(path: &Path, limit: u64) -> Result<File> {
     let (file, length) = regular(path, OpenOptions::new().read(true), "read")?;
     if length > limit {
         return Err(too_large(path, limit, length));
@@ -102,7 +103,7 @@ pub fn open_to_write(path: &Path) -> Result<File> {
 ///
 /// # Errors
 /// The errors of [`open_to_write`].
-pub fn open_secret_to_write(path: &Path) -> Result<File> {
+pub(crate) fn open_secret_to_write(path: &Path) -> Result<File> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -348,7 +349,7 @@ pub fn write_secret_with(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -
 ///
 /// # Errors
 /// As [`write_atomic_with`].
-pub fn write_secret_at(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+pub(crate) fn write_secret_at(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     write_atomic_at(path, SECRET, write)
 }
 
@@ -414,7 +415,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 }
 
 /// Removes unfinished files of killed writers from a folder of a run. Files that cannot be removed only take room.
-pub fn remove_partial(folder: &Path) {
+pub(crate) fn remove_partial(folder: &Path) {
     if !folder.symlink_metadata().is_ok_and(|found| found.is_dir()) {
         return;
     }
@@ -427,7 +428,7 @@ pub fn remove_partial(folder: &Path) {
 
 /// `true` if a name is that of a file which a writer has not finished.
 #[must_use]
-pub fn is_partial(name: &OsStr) -> bool {
+pub(crate) fn is_partial(name: &OsStr) -> bool {
     name.to_string_lossy().starts_with(PARTIAL)
 }
 

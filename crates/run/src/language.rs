@@ -47,7 +47,7 @@ impl LanguageModel {
 
     /// `true` for a list of words, `false` for the tokens of a tokenizer.
     #[must_use]
-    pub fn has_words(&self) -> bool {
+    pub(crate) fn has_words(&self) -> bool {
         self.vocab.words().len() > 0
     }
 

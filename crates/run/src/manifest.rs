@@ -69,7 +69,7 @@ impl Manifest {
 ///
 /// # Errors
 /// [`RunError::Io`], [`RunError::UnusableFile`].
-pub fn sha256_of(path: &Path) -> Result<String> {
+pub(crate) fn sha256_of(path: &Path) -> Result<String> {
     let fail = |source| RunError::io("read", path, source);
     let mut file = files::open(path)?;
     let mut hasher = Sha256::new();

@@ -34,7 +34,7 @@ pub fn read(path: &Path, overrides: &[Override], seeding: Seeding) -> Result<(Ta
 
 /// `true` for the directory of an exported task: it has a task file, and no run file.
 #[must_use]
-pub fn is_exported(folder: &Path) -> bool {
+pub(crate) fn is_exported(folder: &Path) -> bool {
     !crate::files::exists(&folder.join(CONFIG_FILE)) && crate::files::exists(&folder.join(TASK_FILE))
 }
 

@@ -19,7 +19,8 @@ use undertone_store::{AttemptState, Millis, Reason, SessionId};
 use crate::group::{Change, Phase};
 use crate::session::LostAt;
 use groups::Groups;
-pub use settings::{Deadlines, Mode, PhaseLimits, Settings, SettingsError, over_selected};
+pub(crate) use settings::over_selected;
+pub use settings::{Deadlines, Mode, PhaseLimits, Settings, SettingsError};
 
 /// A command of the operator to an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,7 +228,7 @@ impl Attempt {
 
     /// `true` if a report of this session would be counted now.
     #[must_use]
-    pub fn awaits(&self, session: SessionId) -> bool {
+    pub(crate) fn awaits(&self, session: SessionId) -> bool {
         let running = matches!(self.state, AttemptState::Selecting | AttemptState::Reporting);
         let slot = self.slots.get(&session);
         running && slot.is_some_and(|slot| matches!(slot.place, Place::Open { .. }))

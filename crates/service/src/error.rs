@@ -11,6 +11,7 @@ use undertone_store::{BlobError, StoreError};
 
 /// A failure of the service.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ServiceError {
     /// A file or a socket failed.
     #[error("cannot {verb} {}: {source}", path.display())]

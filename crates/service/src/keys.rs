@@ -226,19 +226,19 @@ impl Keys {
 
     /// The public keys of plans that an app must trust, the one in use first.
     #[must_use]
-    pub fn plan_keys(&self) -> Vec<Digest32> {
+    pub(crate) fn plan_keys(&self) -> Vec<Digest32> {
         self.publics(Purpose::Plans, &[Stage::Next, Stage::Current, Stage::Retired])
     }
 
     /// The public keys that may have signed a plan of this service.
     #[must_use]
-    pub fn signed_plans(&self) -> TrustedKeys {
+    pub(crate) fn signed_plans(&self) -> TrustedKeys {
         TrustedKeys::new(self.publics(Purpose::Plans, &[Stage::Current, Stage::Retired, Stage::Dropped]))
     }
 
     /// The key of plans before any was replaced.
     #[must_use]
-    pub fn first_plan_key(&self) -> Digest32 {
+    pub(crate) fn first_plan_key(&self) -> Digest32 {
         Self::from_root(*self.root.0).plans().public()
     }
 
@@ -256,7 +256,7 @@ impl Keys {
 
     /// The public keys of the issuer that count, the one in use first.
     #[must_use]
-    pub fn issuer_keys(&self) -> Vec<Digest32> {
+    pub(crate) fn issuer_keys(&self) -> Vec<Digest32> {
         self.publics(Purpose::Issuer, &[Stage::Next, Stage::Current, Stage::Retired])
     }
 
@@ -265,7 +265,7 @@ impl Keys {
     /// PRIVACY: pseudonyms are of a subject of this name, whichever key signed its certificate. So a person with an old certificate on one
     /// device and a new one on another is one user.
     #[must_use]
-    pub fn issuer_name(&self) -> Digest32 {
+    pub(crate) fn issuer_name(&self) -> Digest32 {
         Self::from_root(*self.root.0).issuer().public()
     }
 
@@ -292,7 +292,13 @@ impl Keys {
     ///
     /// # Errors
     /// [`ServiceError::Sealed`].
-    pub fn open_state(&self, sealed: &[u8], task: TaskId, round: u64, attempt: u64) -> Result<Wiped<u8>> {
+    pub(crate) fn open_state(
+        &self,
+        sealed: &[u8],
+        task: TaskId,
+        round: u64,
+        attempt: u64,
+    ) -> Result<Wiped<u8>> {
         // Another key fails at the first record.
         let mut opened = Err(ServiceError::Sealed);
         for generation in self.rings.of(Purpose::State).iter().rev() {
@@ -318,7 +324,7 @@ impl Keys {
     ///
     /// # Errors
     /// [`ServiceError::Value`] without a next key.
-    pub fn use_next(&mut self, purpose: Purpose, now: u64) -> Result<()> {
+    pub(crate) fn use_next(&mut self, purpose: Purpose, now: u64) -> Result<()> {
         self.rings.use_next(purpose, now)
     }
 
@@ -326,13 +332,13 @@ impl Keys {
     ///
     /// # Errors
     /// [`ServiceError::Value`] without a retired key.
-    pub fn drop_retired(&mut self, purpose: Purpose, now: u64) -> Result<()> {
+    pub(crate) fn drop_retired(&mut self, purpose: Purpose, now: u64) -> Result<()> {
         self.rings.drop_retired(purpose, &self.root, now)
     }
 
     /// The time since which a key of a purpose is retired; `None` where none is.
     #[must_use]
-    pub fn retired_since(&self, purpose: Purpose) -> Option<u64> {
+    pub(crate) fn retired_since(&self, purpose: Purpose) -> Option<u64> {
         self.rings.since(purpose, Stage::Retired)
     }
 
@@ -373,13 +379,13 @@ impl Keys {
 
     /// The key under which the key of a task's pseudonyms is sealed.
     #[must_use]
-    pub fn pseudonym_seal(&self, salt: &[u8; 32], task: TaskId) -> Zeroizing<[u8; 32]> {
+    pub(crate) fn pseudonym_seal(&self, salt: &[u8; 32], task: TaskId) -> Zeroizing<[u8; 32]> {
         self.key("key of pseudonyms", &[salt, &task.0])
     }
 
     /// The name of a subject in a task that has a key of its own for names.
     #[must_use]
-    pub fn pseudonym_under(
+    pub(crate) fn pseudonym_under(
         &self,
         own: &[u8; 32],
         task: TaskId,
@@ -416,7 +422,7 @@ pub fn random<const N: usize>() -> Result<[u8; N]> {
 
 /// The path of the key file of a data folder.
 #[must_use]
-pub fn key_file(folder: &Path) -> PathBuf {
+pub(crate) fn key_file(folder: &Path) -> PathBuf {
     folder.join(KEY_FILE)
 }
 

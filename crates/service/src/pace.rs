@@ -52,7 +52,7 @@ impl Demand {
 
     /// `true` if a population of this size meets.
     #[must_use]
-    pub fn is_small(&self, population: u64) -> bool {
+    pub(crate) fn is_small(&self, population: u64) -> bool {
         population < SMALL * u64::from(self.goal)
     }
 
@@ -159,13 +159,6 @@ fn meeting(outlook: &Outlook, earliest: Millis) -> RetryWindow {
     let start = outlook.next_attempt.saturating_add(rounds.saturating_mul(round));
     let start = start.min(MAX_WAIT - MEETING);
     RetryWindow::between(start, start + MEETING)
-}
-
-/// The wait of a device after a request that reached nobody, for a uniform `draw` from `[0, 1)`: a draw from the last window that it
-/// was given. Devices whose requests failed in an outage come back as spread out as they would have without it.
-#[must_use]
-pub fn after_failure(last: RetryWindow, draw: f64) -> Millis {
-    last.wait(draw).max(1000)
 }
 
 /// The expected time of a round: a mean over past rounds that forgets by one fifth per round.

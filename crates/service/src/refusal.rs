@@ -8,6 +8,7 @@ use undertone_secagg::SecAggError;
 
 /// A message that is not accepted. Nothing of it was kept.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Refusal {
     /// The session is over, or the sum is sealed.
     #[error("the session is over")]

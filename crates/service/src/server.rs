@@ -271,7 +271,7 @@ impl Service {
     ///
     /// # Errors
     /// From the store.
-    pub fn forget_ended(&self) -> Result<()> {
+    pub(crate) fn forget_ended(&self) -> Result<()> {
         for row in self.shared.store.tasks()? {
             if row.state != TaskState::Completed {
                 continue;

@@ -101,6 +101,7 @@ pub enum Accepted {
 
 /// A step that a session does not take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OutOfTurn {
     /// The session has passed the stage.
     #[error("the session stands at {at:?} and cannot go back to {to:?}")]
@@ -299,16 +300,6 @@ impl Sessions {
             .filter_map(|(id, session)| Some((*id, session.expire(now)?)))
             .collect()
     }
-
-    /// The next time at which a session may expire.
-    #[must_use]
-    pub fn wake_at(&self) -> Option<Millis> {
-        self.all
-            .values()
-            .filter(|session| session.end.is_none() && session.stage < Stage::Reported)
-            .map(|session| session.until)
-            .min()
-    }
 }
 
 #[cfg(test)]
@@ -376,14 +367,12 @@ mod tests {
         assert!(sessions.assign(id(2), 20) && sessions.assign(id(3), 30));
         sessions.get_mut(id(2)).unwrap().reach(Stage::Reported).unwrap();
         sessions.get_mut(id(3)).unwrap().reach(Stage::Ready).unwrap();
-        assert_eq!(sessions.wake_at(), Some(10));
         assert_eq!(sessions.expire(9), []);
         assert_eq!(sessions.expire(25), [(id(1), LostAt::Assigned)]);
-        assert_eq!(sessions.wake_at(), Some(30));
         sessions.get_mut(id(3)).unwrap().extend(40);
         assert_eq!(sessions.expire(39), []);
         assert_eq!(sessions.expire(40), [(id(3), LostAt::Lobby)]);
-        assert_eq!((sessions.wake_at(), sessions.iter().count()), (None, 3));
+        assert_eq!(sessions.iter().count(), 3);
     }
 
     proptest! {

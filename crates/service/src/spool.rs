@@ -94,8 +94,8 @@ impl Spool {
     }
 
     /// Bytes of uploads in the file.
-    #[must_use]
-    pub fn on_disk(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn on_disk(&self) -> u64 {
         let file = self.file();
         file.as_ref().map_or(0, |file| file.used() * RECORD as u64)
     }

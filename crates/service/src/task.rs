@@ -132,7 +132,7 @@ pub fn create(
 ///
 /// # Errors
 /// The errors of [`create`].
-pub fn create_with_pseudonyms(
+pub(crate) fn create_with_pseudonyms(
     file: &TaskFile,
     base: &Path,
     population: &str,
@@ -366,7 +366,7 @@ fn damaged(what: &str, error: impl std::fmt::Display) -> ServiceError {
 ///
 /// # Errors
 /// [`ServiceError::Value`] for settings that this service did not write.
-pub fn forgets_pseudonyms(row: &TaskRow) -> Result<bool> {
+pub(crate) fn forgets_pseudonyms(row: &TaskRow) -> Result<bool> {
     let settings: Settings =
         serde_json::from_str(&row.task.config).map_err(|error| damaged("the settings of the task", error))?;
     Ok(TaskFile::from_canonical(&settings.task)?

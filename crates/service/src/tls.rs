@@ -90,14 +90,6 @@ fn read(certificates: &Path, key: &Path) -> Result<Arc<CertifiedKey>> {
     Ok(Arc::new(certified))
 }
 
-/// The settings of a listener with this certificate chain and key, both in PEM.
-///
-/// # Errors
-/// The errors of [`ServerCertificate::open`].
-pub fn server_config(certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
-    ServerCertificate::open(certificates, key)?.config()
-}
-
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -154,6 +146,7 @@ mod tests {
         let key = write("key.pem", &made.signing_key.serialize_pem());
         let foreign = write("foreign.pem", &other.signing_key.serialize_pem());
         let empty = write("empty.pem", "");
+        let server_config = |chain: &Path, key: &Path| ServerCertificate::open(chain, key)?.config();
         server_config(&chain, &key).unwrap();
         for (chain, key, named) in [
             (&empty, &key, "empty.pem"),

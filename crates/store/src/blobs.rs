@@ -136,6 +136,7 @@ impl std::fmt::Debug for BlobReader {
 
 /// An act on blobs that failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum BlobError {
     /// The operating system refused.
     #[error("{action} {path}: {source}")]

@@ -4,6 +4,7 @@ use undertone_coordinator::participation::Violation;
 
 /// A transaction that was not made. Nothing of it is in the store.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// The row is not in the state that the transaction needs.
     #[error("{what}: expected {expected}, got {got}")]

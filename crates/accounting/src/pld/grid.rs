@@ -232,7 +232,7 @@ impl GridPld {
     ///
     /// # Errors
     /// The difference.
-    pub fn check_alike(&self, other: &Self) -> Result<(), GridError> {
+    pub(crate) fn check_alike(&self, other: &Self) -> Result<(), GridError> {
         if self.step.to_bits() != other.step.to_bits() {
             return Err(GridError::Steps {
                 first: self.step,

@@ -74,12 +74,6 @@ impl Banded {
         self.squared_norms.len()
     }
 
-    /// The largest squared column norm: the squared sensitivity of one participation.
-    #[must_use]
-    pub fn largest_squared_norm(&self) -> f64 {
-        self.squared_norms.iter().copied().fold(0.0, f64::max)
-    }
-
     /// The exact squared sensitivity where bands of two participations cannot overlap: the largest sum of
     /// squared column norms over participation sets (`k` times the largest when all are equal).
     ///
@@ -180,8 +174,7 @@ pub struct Amplified {
 
 impl Amplified {
     /// For `rounds` rounds of a strategy of `bands` bands whose mean cohort is `sampling_probability` of the
-    /// population; `noise_multiplier` is relative to the largest column norm
-    /// ([`Banded::largest_squared_norm`]).
+    /// population; `noise_multiplier` is relative to the largest column norm.
     ///
     /// # Errors
     /// [`AccountingError::OutOfRange`] for no rounds or bands, and if one group is too small for the cohort

@@ -115,7 +115,7 @@ impl Policy {
 
     /// The first violation that was admitted.
     #[must_use]
-    pub fn first_violation(&self) -> Option<&Violation> {
+    pub(crate) fn first_violation(&self) -> Option<&Violation> {
         self.first_violation.as_ref()
     }
 

@@ -90,7 +90,7 @@ impl PrivacyPlan {
 
     /// The place of the noise, as the lines of the ledger say it.
     #[must_use]
-    pub fn noise_label(&self) -> Option<NoiseLabel> {
+    pub(crate) fn noise_label(&self) -> Option<NoiseLabel> {
         let modular = self.is_private() && self.noise_domain().is_some();
         modular.then_some(NoiseLabel::Modular)
     }

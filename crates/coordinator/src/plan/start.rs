@@ -102,7 +102,7 @@ impl StartCost {
 
     /// `true` if trainings of the initial model count towards the guarantee of the run.
     #[must_use]
-    pub fn is_counted(&self) -> bool {
+    pub(crate) fn is_counted(&self) -> bool {
         self.counted > 0
     }
 

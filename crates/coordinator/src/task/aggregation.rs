@@ -73,7 +73,7 @@ impl GraphConfig {
     ///
     /// # Errors
     /// [`CoordinatorError::ConfigValue`] naming the table.
-    pub fn assumptions_of(&self, model: ThreatModel) -> Result<Assumptions> {
+    pub(crate) fn assumptions_of(&self, model: ThreatModel) -> Result<Assumptions> {
         Assumptions::new(self.drop_out_rate, self.corrupt_rate, model)
             .and_then(|assumptions| assumptions.with_bits(self.privacy_bits, self.failure_bits))
             .map_err(|error| {

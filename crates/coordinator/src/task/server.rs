@@ -86,7 +86,7 @@ pub enum OptimizerConfig {
 impl ServerConfig {
     /// The learning rate of a round out of `rounds`: constant, then falling linearly over the last part of the run.
     #[must_use]
-    pub fn learning_rate_at(&self, round: u64, rounds: u64) -> f64 {
+    pub(crate) fn learning_rate_at(&self, round: u64, rounds: u64) -> f64 {
         let Some(decay) = self.decay else {
             return self.learning_rate;
         };

@@ -46,7 +46,7 @@ pub fn banded(problem: &Problem, bands: usize) -> Result<(Banded, Losses)> {
 ///
 /// # Errors
 /// As [`banded`].
-pub fn banded_watched(
+pub(crate) fn banded_watched(
     problem: &Problem,
     bands: usize,
     watch: &mut dyn FnMut(Progress),

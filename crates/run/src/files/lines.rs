@@ -102,7 +102,7 @@ impl Lines {
 ///
 /// # Errors
 /// The errors of [`open`].
-pub fn whole_lines(path: &Path) -> Result<u64> {
+pub(crate) fn whole_lines(path: &Path) -> Result<u64> {
     let fail = |source| RunError::io("read", path, source);
     let mut file = open(path)?;
     let (mut whole, mut read) = (0, 0);
@@ -141,7 +141,7 @@ impl JsonLines {
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).
-    pub fn open_secret(path: &Path) -> Result<Self> {
+    pub(crate) fn open_secret(path: &Path) -> Result<Self> {
         let file = open_secret_to_write(path)?;
         let metadata = file.metadata();
         let length = metadata
@@ -197,7 +197,7 @@ impl JsonLines {
     ///
     /// # Errors
     /// The errors of [`append`](Self::append).
-    pub fn append_bytes(&mut self, line: &[u8]) -> Result<()> {
+    pub(crate) fn append_bytes(&mut self, line: &[u8]) -> Result<()> {
         let bytes = [line, b"\n"].concat();
         if let Err(source) = self.file.write_all(&bytes) {
             let _ = self.file.set_len(self.length);

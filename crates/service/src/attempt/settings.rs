@@ -79,7 +79,7 @@ fn check(
 ///
 /// # Errors
 /// A factor outside `[1, 10]`, and a product that is no `u32`.
-pub fn over_selected(goal: u32, factor: f64) -> Result<u32, SettingsError> {
+pub(crate) fn over_selected(goal: u32, factor: f64) -> Result<u32, SettingsError> {
     if !(1.0..=10.0).contains(&factor) {
         return Err(SettingsError {
             name: "the over-selection",
@@ -211,7 +211,7 @@ impl Settings {
 
     /// The time from which the attempt is releasing or has ended.
     #[must_use]
-    pub fn attempt_until(&self) -> Millis {
+    pub(crate) fn attempt_until(&self) -> Millis {
         self.attempt_until
     }
 }

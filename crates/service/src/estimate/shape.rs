@@ -81,7 +81,7 @@ pub struct Groups {
 impl Groups {
     /// Bytes of the messages of one device: to it, and from it.
     #[must_use]
-    pub fn message_bytes(&self) -> (f64, f64) {
+    pub(crate) fn message_bytes(&self) -> (f64, f64) {
         let (size, neighbours) = (f64::from(self.size), f64::from(self.neighbours));
         let roster = neighbours * (164.0 + 32.0 * size.log2().ceil());
         let down = roster + 40.0 + 100.0 * neighbours + size / 8.0 + 32.0;

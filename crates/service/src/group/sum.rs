@@ -32,6 +32,7 @@ pub struct GroupSum {
 
 /// Sums that make no sum of an attempt. They are gone.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MergeError {
     /// There is no sum.
     #[error("expected a sum of at least one group, got none")]

@@ -8,6 +8,12 @@ use undertone_coordinator::participation::ParticipantId;
 
 use super::*;
 
+/// The wait of a device after a request that reached nobody, for a uniform `draw` from `[0, 1)`: a draw from the last window that it
+/// was given. Devices whose requests failed in an outage come back as spread out as they would have without it.
+fn after_failure(last: RetryWindow, draw: f64) -> Millis {
+    last.wait(draw).max(1000)
+}
+
 const MINUTE: Millis = 60_000;
 const HOUR: Millis = 60 * MINUTE;
 

@@ -39,7 +39,7 @@ impl Room {
     ///
     /// # Errors
     /// As [`upload`](Self::upload).
-    pub fn upload_parts<P: AsRef<[u8]>>(
+    pub(crate) fn upload_parts<P: AsRef<[u8]>>(
         &self,
         claims: &Claims,
         offset: u64,
