@@ -503,7 +503,8 @@ fn a_database_of_a_newer_program_is_refused_with_a_sentence_that_says_so() {
 
 #[test]
 fn a_fleet_plays_a_task_to_its_end_and_shows_how_far_its_sessions_came() {
-    let folder = service();
+    // A round with vanished devices waits for this deadline.
+    let folder = service_of(&[("report = \"1m\"", "report = \"8s\"")]);
     folder.write(
         "faults.toml",
         "lost_after = 0.02\nvanish = [{ at = \"after_join\", probability = 0.05, returns_after_ms = 500 }]\n",
