@@ -54,6 +54,30 @@ pub enum ModelError {
         /// Heads of a block.
         heads: usize,
     },
+    /// Heads of keys and values do not divide the heads of queries.
+    #[error("`key_heads` must divide `heads` = {heads}, got {key_heads}")]
+    KeyHeads {
+        /// Heads of queries.
+        heads: usize,
+        /// Heads of keys and values.
+        key_heads: usize,
+    },
+    /// A norm's constant that is no small positive number.
+    #[error("`norm_epsilon` must be above 0 and below 1, got {got}")]
+    NormEpsilon {
+        /// Value given.
+        got: f64,
+    },
+    /// A setting of rotary positions that makes no angles.
+    #[error("`{key}`: expected {expected}, got {got}")]
+    Rotary {
+        /// Name of the value as in the run file.
+        key: &'static str,
+        /// The accepted values.
+        expected: &'static str,
+        /// Value given.
+        got: String,
+    },
     /// Rotary positions turn pairs, so heads have an even width.
     #[error("`width` / `heads` must be even where `positions` is \"rotary\", got {width} / {heads}")]
     RotaryWidth {

@@ -5,12 +5,14 @@
 
 pub(crate) mod causal;
 pub(crate) mod cifg;
+pub(crate) mod gated;
 pub(crate) mod gelu;
 pub(crate) mod isa;
 pub(crate) mod layer_norm;
 pub(crate) mod lstm;
 pub(crate) mod matmul;
 pub(crate) mod pack;
+pub(crate) mod rms_norm;
 pub(crate) mod softmax;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tile_avx512;

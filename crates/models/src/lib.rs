@@ -45,5 +45,8 @@ pub use scalar::Scalar;
 pub use sequence::{SequenceModel, SequenceWeights, SequenceWorker, StateMode, StepStats};
 pub use sizes::MAX_PARAMETERS;
 pub use spec::{Loaded, ModelSpec};
-pub use transformer::{LoraSpec, LoraTarget, Positions, Transformer, TransformerSizes};
+pub use transformer::{
+    Architecture, BlockMatrix, FeedForward, Gate, LoraSpec, Norm, Positions, RotaryScaling, Transformer,
+    TransformerSizes,
+};
 pub use word_lstm::WordLstm;

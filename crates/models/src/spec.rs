@@ -2,7 +2,10 @@ use crate::{
     error::{ModelError, Result},
     external::{self, ExternalTensor},
     sequence::SequenceModel,
-    transformer::{LoraSpec, Positions, Transformer, TransformerSizes},
+    transformer::{
+        Architecture, BlockMatrix, FeedForward, Gate, LoraSpec, Positions, RotaryScaling, Transformer,
+        TransformerSizes,
+    },
     word_lstm::WordLstm,
 };
 use serde::{Deserialize, Serialize};
@@ -84,6 +87,60 @@ pub enum ModelSpec {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lora: Option<LoraSpec>,
     },
+    /// The decoder-only [`Transformer`] of Llama and its relatives Mistral, Qwen and Gemma: root mean square norms, rotary positions, a gated
+    /// feed-forward layer, and queries that share keys and values.
+    Llama {
+        /// Number of blocks.
+        layers: usize,
+        /// Width of embeddings and of the residual stream.
+        width: usize,
+        /// Number of attention heads per block.
+        heads: usize,
+        /// Number of heads of keys and values; it divides `heads`, which it is by default.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key_heads: Option<usize>,
+        /// Width of a head; by default `width / heads`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        head_width: Option<usize>,
+        /// Width of the feed-forward layer.
+        inner: usize,
+        /// Maximum length of a sequence in tokens.
+        #[serde(default = "default_context")]
+        context: usize,
+        /// The base of the angles of rotary positions.
+        #[serde(default = "default_rotary_base")]
+        rotary_base: f64,
+        /// The change of these angles for contexts longer than those of the first training.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rotary_scaling: Option<RotaryScaling>,
+        /// The constant that norms add to the mean square.
+        #[serde(default = "default_norm_epsilon")]
+        norm_epsilon: f64,
+        /// The activation of the feed-forward layer's gate.
+        #[serde(default)]
+        gate: Gate,
+        /// The matrices whose outputs have a bias: `["qkv"]` in Qwen2.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        biases: Vec<BlockMatrix>,
+        /// `true` to normalise queries and keys head by head, as in Qwen3.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        head_norms: bool,
+        /// `true` to multiply embeddings by the root of the width, as in Gemma.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        scaled_embedding: bool,
+        /// `true` if the embedding is also the output matrix.
+        #[serde(default)]
+        tied: bool,
+        /// Rows of the embedding, where it has more of them than there are tokens; by default as many.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rows: Option<usize>,
+        /// `true` to compute activations again in the backward pass: less memory, more work, the same bits.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        recompute: bool,
+        /// Low-rank adapters as the only parameters that are trained, on a model that was trained before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lora: Option<LoraSpec>,
+    },
     /// A model that another program trains, through a session. Only the shapes of its parameters are known here.
     External {
         /// The tensors, in the order of the flat vector.
@@ -106,6 +163,14 @@ fn default_context() -> usize {
 
 fn default_feed_forward() -> usize {
     4
+}
+
+fn default_rotary_base() -> f64 {
+    Architecture::LLAMA.rotary_base
+}
+
+fn default_norm_epsilon() -> f64 {
+    Architecture::LLAMA.norm_epsilon
 }
 
 fn default_embed() -> usize {
@@ -137,6 +202,7 @@ impl ModelSpec {
             Self::StackOverflow { .. } => "stackoverflow",
             Self::Cifg { .. } => "cifg",
             Self::Transformer { .. } => "transformer",
+            Self::Llama { .. } => "llama",
             Self::External { .. } => "external",
         }
     }
@@ -151,7 +217,7 @@ impl ModelSpec {
     #[must_use]
     pub fn lora(&self) -> Option<&LoraSpec> {
         match self {
-            Self::Transformer { lora, .. } => lora.as_ref(),
+            Self::Transformer { lora, .. } | Self::Llama { lora, .. } => lora.as_ref(),
             _ => None,
         }
     }
@@ -160,10 +226,19 @@ impl ModelSpec {
     #[must_use]
     pub fn without_lora(&self) -> Self {
         let mut spec = self.clone();
-        if let Self::Transformer { lora, .. } = &mut spec {
+        if let Self::Transformer { lora, .. } | Self::Llama { lora, .. } = &mut spec {
             *lora = None;
         }
         spec
+    }
+
+    /// Max length of a sequence in tokens; `None` for a family that reads any number.
+    #[must_use]
+    pub fn context(&self) -> Option<usize> {
+        match *self {
+            Self::Transformer { context, .. } | Self::Llama { context, .. } => Some(context),
+            _ => None,
+        }
     }
 
     /// The transformer over `vocab_len` ids, without adapters; `None` for another family.
@@ -171,27 +246,79 @@ impl ModelSpec {
     /// # Errors
     /// As [`build`](Self::build).
     pub fn transformer(&self, vocab_len: usize) -> Result<Option<Transformer>> {
-        let Self::Transformer {
-            layers,
-            width,
-            heads,
-            context,
-            positions,
-            feed_forward,
-            recompute,
-            lora: _,
-        } = *self
-        else {
-            return Ok(None);
-        };
-        let sizes = TransformerSizes {
-            vocab: vocab_len,
-            layers,
-            width,
-            heads,
-            context,
-            inner: width.saturating_mul(feed_forward),
-            positions,
+        let (sizes, recompute) = match *self {
+            Self::Transformer {
+                layers,
+                width,
+                heads,
+                context,
+                positions,
+                feed_forward,
+                recompute,
+                lora: _,
+            } => {
+                let sizes = TransformerSizes {
+                    vocab: vocab_len,
+                    layers,
+                    width,
+                    heads,
+                    context,
+                    inner: width.saturating_mul(feed_forward),
+                    positions,
+                    architecture: Architecture::GPT2,
+                };
+                (sizes, recompute)
+            }
+            Self::Llama {
+                layers,
+                width,
+                heads,
+                key_heads,
+                head_width,
+                inner,
+                context,
+                rotary_base,
+                rotary_scaling,
+                norm_epsilon,
+                gate,
+                ref biases,
+                head_norms,
+                scaled_embedding,
+                tied,
+                rows,
+                recompute,
+                lora: _,
+            } => {
+                let vocab = rows.unwrap_or(vocab_len);
+                if vocab < vocab_len {
+                    let (name, minimum, got) = ("rows", vocab_len, vocab);
+                    return Err(ModelError::Dimension { name, minimum, got });
+                }
+                let sizes = TransformerSizes {
+                    vocab,
+                    layers,
+                    width,
+                    heads,
+                    context,
+                    inner,
+                    positions: Positions::Rotary,
+                    architecture: Architecture {
+                        key_heads,
+                        head_width,
+                        norm_epsilon,
+                        biases: BlockMatrix::ALL.map(|matrix| biases.contains(&matrix)),
+                        feed_forward: FeedForward::Gated(gate),
+                        rotary_base,
+                        rotary_scaling,
+                        head_norms,
+                        scaled_embedding,
+                        tied,
+                        ..Architecture::LLAMA
+                    },
+                };
+                (sizes, recompute)
+            }
+            _ => return Ok(None),
         };
         Ok(Some(Transformer::new(sizes)?.recomputing(recompute)))
     }
@@ -220,10 +347,12 @@ impl ModelSpec {
                 projection,
                 tied,
             } => Box::new(WordLstm::cifg(vocab_len, embedding, cells, projection, tied)?),
-            Self::Transformer { ref lora, .. } => match (lora, self.transformer(vocab_len)?) {
-                (None, Some(model)) => Box::new(model),
-                _ => return Err(ModelError::NoBase),
-            },
+            Self::Transformer { ref lora, .. } | Self::Llama { ref lora, .. } => {
+                match (lora, self.transformer(vocab_len)?) {
+                    (None, Some(model)) => Box::new(model),
+                    _ => return Err(ModelError::NoBase),
+                }
+            }
             Self::External { .. } => return Err(ModelError::TrainedOutside),
         })
     }

@@ -1,140 +1,45 @@
 //! The decoder-only transformer: pre-norm blocks of causal attention and a GELU feed-forward layer, tied output.
 
 mod adapters;
+mod architecture;
 mod attention;
 mod backward;
 mod block;
 mod clipped;
 mod decoder;
+mod feed_forward;
 mod gram;
 mod head;
+mod heads;
 mod linear;
 mod lora;
+mod norm;
 mod rotary;
 mod rows;
+mod scaling;
+mod shape;
+mod tensors;
 mod worker;
 
 use crate::kernels::layer_norm::EPSILON;
 use crate::{
     decoder::Decoder,
-    error::{ModelError, Result},
+    error::Result,
     initial::Initializer,
     sequence::{SequenceModel, SequenceWorker},
-    sizes::{self, MAX_IDS, MAX_INNER, MAX_LAYERS, MAX_WIDTH},
     weights::{self, gpt2},
 };
 use adapters::Adapters;
 use decoder::TransformerDecoder;
-use serde::{Deserialize, Serialize};
-use std::ops::Range;
 use std::sync::Arc;
+use tensors::{BlockTensors, Tensors};
 use undertone_aggregation::ParamLayout;
 use worker::Worker;
 
-pub use adapters::{LoraSpec, LoraTarget};
-
-/// The encoding of token positions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Positions {
-    /// A vector for every position, added to the embedding.
-    #[default]
-    Learned,
-    /// Queries and keys turned by angles that grow with the position (Su et al., "RoFormer", 2021, section 3.2.2): the
-    /// pair `(i, i + head width / 2)` at position `t` by `t / 10000^(2 i / head width)`.
-    Rotary,
-}
-
-/// Sizes of a transformer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TransformerSizes {
-    /// Number of token ids.
-    pub vocab: usize,
-    /// Number of blocks.
-    pub layers: usize,
-    /// Width of embeddings and of the residual stream.
-    pub width: usize,
-    /// Number of attention heads per block; it divides the width.
-    pub heads: usize,
-    /// Maximum length of a sequence in tokens.
-    pub context: usize,
-    /// Width of the feed-forward layer.
-    pub inner: usize,
-    /// The encoding of positions.
-    pub positions: Positions,
-}
-
-impl TransformerSizes {
-    /// Number of parameters without adapters.
-    fn parameters(self) -> u128 {
-        let [vocab, layers, width, context, inner] =
-            [self.vocab, self.layers, self.width, self.context, self.inner].map(|size| size as u128);
-        let positions = match self.positions {
-            Positions::Learned => context * width,
-            Positions::Rotary => 0,
-        };
-        let block = 4 * width * width + 2 * width * inner + 9 * width + inner;
-        vocab * width + positions + layers * block + 2 * width
-    }
-
-    fn head_width(self) -> usize {
-        self.width / self.heads
-    }
-
-    fn check(self) -> Result<()> {
-        let inner = match self.inner {
-            0 => "feed_forward",
-            _ => "width * feed_forward",
-        };
-        for (name, got, minimum, maximum) in [
-            ("vocab", self.vocab, 2, MAX_IDS),
-            ("layers", self.layers, 1, MAX_LAYERS),
-            ("width", self.width, 1, MAX_WIDTH),
-            ("heads", self.heads, 1, MAX_WIDTH),
-            ("context", self.context, 1, MAX_IDS),
-            (inner, self.inner, 1, MAX_INNER),
-        ] {
-            sizes::check(name, got, minimum, maximum)?;
-        }
-        sizes::check_total(self.parameters())?;
-        let (width, heads) = (self.width, self.heads);
-        if !width.is_multiple_of(heads) {
-            return Err(ModelError::HeadWidth { width, heads });
-        }
-        if self.positions == Positions::Rotary && !self.head_width().is_multiple_of(2) {
-            return Err(ModelError::RotaryWidth { width, heads });
-        }
-        Ok(())
-    }
-}
-
-/// Where the tensors of one block stand in the flat vector.
-#[derive(Debug, Clone)]
-pub(crate) struct BlockTensors {
-    norm1: Range<usize>,
-    norm1_bias: Range<usize>,
-    qkv: Range<usize>,
-    qkv_bias: Range<usize>,
-    o: Range<usize>,
-    o_bias: Range<usize>,
-    norm2: Range<usize>,
-    norm2_bias: Range<usize>,
-    up: Range<usize>,
-    up_bias: Range<usize>,
-    down: Range<usize>,
-    down_bias: Range<usize>,
-}
-
-/// Where each tensor stands in the flat vector.
-#[derive(Debug, Clone)]
-pub(crate) struct Tensors {
-    embedding: Range<usize>,
-    /// Empty for rotary positions.
-    positions: Range<usize>,
-    blocks: Vec<BlockTensors>,
-    final_norm: Range<usize>,
-    final_norm_bias: Range<usize>,
-}
+pub use adapters::{BlockMatrix, LoraSpec};
+pub use architecture::{Architecture, FeedForward, Gate, Norm};
+pub use scaling::RotaryScaling;
+pub use shape::{Positions, TransformerSizes};
 
 /// A decoder-only transformer over flat parameters.
 ///
@@ -169,53 +74,7 @@ impl Transformer {
     /// A size of zero, heads that do not divide the width, an odd head width with rotary positions.
     pub fn new(sizes: TransformerSizes) -> Result<Self> {
         sizes.check()?;
-        let TransformerSizes {
-            vocab,
-            width,
-            context,
-            inner,
-            ..
-        } = sizes;
-        let mut named = Vec::with_capacity(12 * sizes.layers + 4);
-        let mut end = 0;
-        let mut place = |name: String, shape: &[usize]| {
-            let start = end;
-            end += shape.iter().product::<usize>();
-            named.push((name, shape.to_vec()));
-            start..end
-        };
-        let embedding = place("embedding".to_owned(), &[vocab, width]);
-        let positions = match sizes.positions {
-            Positions::Learned => place("positions".to_owned(), &[context, width]),
-            Positions::Rotary => 0..0,
-        };
-        let blocks = (0..sizes.layers)
-            .map(|layer| {
-                let mut place = |name: &str, shape: &[usize]| place(format!("b{layer}.{name}"), shape);
-                BlockTensors {
-                    norm1: place("norm1", &[width]),
-                    norm1_bias: place("norm1_bias", &[width]),
-                    qkv: place("qkv", &[width, 3 * width]),
-                    qkv_bias: place("qkv_bias", &[3 * width]),
-                    o: place("o", &[width, width]),
-                    o_bias: place("o_bias", &[width]),
-                    norm2: place("norm2", &[width]),
-                    norm2_bias: place("norm2_bias", &[width]),
-                    up: place("up", &[width, inner]),
-                    up_bias: place("up_bias", &[inner]),
-                    down: place("down", &[inner, width]),
-                    down_bias: place("down_bias", &[width]),
-                }
-            })
-            .collect();
-        let tensors = Tensors {
-            embedding,
-            positions,
-            blocks,
-            final_norm: place("final_norm".to_owned(), &[width]),
-            final_norm_bias: place("final_norm_bias".to_owned(), &[width]),
-        };
-        debug_assert_eq!(sizes.parameters(), end as u128);
+        let (named, tensors) = Tensors::of(sizes);
         Ok(Self {
             sizes,
             recompute: false,

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use serde_json::json;
-use undertone_models::{Extension, Positions, SequenceModel, Transformer, TransformerSizes};
+use undertone_models::{Architecture, Extension, Positions, SequenceModel, Transformer, TransformerSizes};
 
 use crate::bench::usage::peak_rss_mb;
 
@@ -47,6 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         context: 1024,
         inner: 4 * 768,
         positions: Positions::Learned,
+        architecture: Architecture::GPT2,
     })?;
     let params = model.initial_params(1);
     let bandwidth = reads(&params);

@@ -8,8 +8,8 @@ use clap::ValueEnum;
 use serde_json::json;
 use std::time::Instant;
 use undertone_models::{
-    PackedBatch, Positions, SequenceModel, SequenceWeights, SequenceWorker, StateMode, StepStats,
-    Transformer, TransformerSizes,
+    Architecture, PackedBatch, Positions, SequenceModel, SequenceWeights, SequenceWorker, StateMode,
+    StepStats, Transformer, TransformerSizes,
 };
 
 const SEED: u32 = 17;
@@ -157,6 +157,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         context: length.max(128),
         inner: 4 * width,
         positions: Positions::Learned,
+        architecture: Architecture::GPT2,
     })?
     .recomputing(recompute);
     let params = model.layout().len();

@@ -5,8 +5,8 @@ use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use undertone_aggregation::{Clipping, ParamLayout};
 use undertone_models::{
-    IGNORE, PackedBatch, Positions, Scalar, SequenceBatch, SequenceModel, SequenceWeights, SequenceWorker,
-    StateMode, Transformer, TransformerSizes, WordLstm,
+    Architecture, IGNORE, PackedBatch, Positions, Scalar, SequenceBatch, SequenceModel, SequenceWeights,
+    SequenceWorker, StateMode, Transformer, TransformerSizes, WordLstm,
 };
 
 /// Relative tolerances in double and single precision.
@@ -70,6 +70,7 @@ fn transformer(inputs: &Value, size: impl Fn(&str) -> anyhow::Result<usize>) -> 
         context: extent("positions", 0)?,
         inner: extent("b0.up", 1)?,
         positions: Positions::Learned,
+        architecture: Architecture::GPT2,
     })?)
 }
 

@@ -181,15 +181,13 @@ impl TaskFile {
         } = self.text;
         at_least_one("text.max_sentence_tokens", max_sentence_tokens)?;
         at_least_one("text.max_example_tokens", max_example_tokens)?;
-        match self.task.model {
+        match self.task.model.context() {
             // EOS, or BOS, is one more.
-            ModelSpec::Transformer { context, .. } if self.text.longest() >= context => {
-                Err(CoordinatorError::value(
-                    "text",
-                    format!("examples of fewer targets than model.context = {context}"),
-                    self.text.longest(),
-                ))
-            }
+            Some(context) if self.text.longest() >= context => Err(CoordinatorError::value(
+                "text",
+                format!("examples of fewer targets than model.context = {context}"),
+                self.text.longest(),
+            )),
             _ => Ok(()),
         }
     }

@@ -14,7 +14,7 @@ impl TaskConfig {
         folder_name(&self.name)?;
         at_least_one("rounds", self.rounds as usize)?;
         self.validate_check_in()?;
-        if let (Batching::Stream, ModelSpec::Transformer { .. }) = (self.user_update.batching, &self.model) {
+        if let (Batching::Stream, Some(_)) = (self.user_update.batching, self.model.context()) {
             return Err(CoordinatorError::value(
                 "user_update.batching",
                 "`sentences` with a transformer, which carries no state",

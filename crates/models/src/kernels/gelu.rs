@@ -5,8 +5,8 @@ use super::isa::kernel;
 use crate::scalar::Scalar;
 
 /// `2 sqrt(2 / pi)`.
-const SLOPE: f64 = 1.595_769_121_605_730_7;
-const CUBIC: f64 = 0.044_715;
+pub(super) const SLOPE: f64 = 1.595_769_121_605_730_7;
+pub(super) const CUBIC: f64 = 0.044_715;
 
 kernel! {
     /// `output = gelu(input)`.

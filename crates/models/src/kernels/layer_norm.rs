@@ -3,14 +3,14 @@
 use super::isa::kernel;
 use crate::scalar::Scalar;
 
-/// Added to the variance.
+/// The constant that GPT-2 adds to the variance.
 pub(crate) const EPSILON: f64 = 1e-5;
 
 const LANES: usize = 16;
 
 /// Sum of `term(i)` over the indices of a row, in a fixed order of 16 lanes.
 #[inline(always)]
-fn lane_sum<T: Scalar>(len: usize, term: impl Fn(usize) -> T) -> T {
+pub(super) fn lane_sum<T: Scalar>(len: usize, term: impl Fn(usize) -> T) -> T {
     let mut lanes = [T::ZERO; LANES];
     let whole = len - len % LANES;
     for start in (0..whole).step_by(LANES) {
@@ -33,8 +33,15 @@ fn lane_sum<T: Scalar>(len: usize, term: impl Fn(usize) -> T) -> T {
 
 kernel! {
     /// `output = gain (row - mean) / deviation + bias` for every row of the width of `gain`; `stats` keeps each row's
-    /// mean and one over its deviation.
-    pub(crate) fn normalise(rows: &[T], gain: &[T], bias: &[T], output: &mut [T], stats: &mut [[T; 2]]) = normalise_body
+    /// mean and one over its deviation, the root of the variance plus `epsilon`.
+    pub(crate) fn normalise(
+        rows: &[T],
+        gain: &[T],
+        bias: &[T],
+        epsilon: f64,
+        output: &mut [T],
+        stats: &mut [[T; 2]],
+    ) = normalise_body
 }
 
 #[inline(always)]
@@ -42,6 +49,7 @@ fn normalise_body<T: Scalar, const FUSED: bool>(
     rows: &[T],
     gain: &[T],
     bias: &[T],
+    epsilon: f64,
     output: &mut [T],
     stats: &mut [[T; 2]],
 ) {
@@ -52,7 +60,7 @@ fn normalise_body<T: Scalar, const FUSED: bool>(
     for ((row, output), stats) in lines.zip(stats) {
         let mean = lane_sum(width, |i| row[i]) * fraction;
         let variance = lane_sum(width, |i| (row[i] - mean) * (row[i] - mean)) * fraction;
-        let inverse = T::ONE / (variance + T::of(EPSILON)).square_root();
+        let inverse = T::ONE / (variance + T::of(epsilon)).square_root();
         *stats = [mean, inverse];
         for i in 0..width {
             output[i] = ((row[i] - mean) * inverse).multiply_add::<FUSED>(gain[i], bias[i]);
@@ -122,7 +130,7 @@ mod tests {
             let mut stats = [[0.0; 2]];
             let mut output = vec![0.0; width];
             let mut value = |row: &[f64], gain: &[f64], bias: &[f64], stats: &mut [[f64; 2]]| {
-                normalise(isa, row, gain, bias, &mut output, stats);
+                normalise(isa, row, gain, bias, EPSILON, &mut output, stats);
                 output.iter().zip(&chosen).map(|(y, c)| y * c).sum::<f64>()
             };
             value(&row, &gain, &bias, &mut stats);

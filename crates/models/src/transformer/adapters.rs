@@ -1,6 +1,6 @@
 //! Which matrices have low-rank adapters, where these stand in the flat vector, and what they are added to.
 
-use super::{BlockTensors, Tensors, Transformer, TransformerSizes};
+use super::{Tensors, Transformer, TransformerSizes};
 use crate::error::{ModelError, Result, check_count};
 use crate::initial::Initializer;
 use crate::kernels::{
@@ -29,27 +29,27 @@ pub struct LoraSpec {
     /// The scale of the product is `alpha / rank`.
     pub alpha: f64,
     /// The matrices that get adapters, all four by default.
-    #[serde(default = "LoraTarget::all")]
-    pub targets: Vec<LoraTarget>,
+    #[serde(default = "BlockMatrix::all")]
+    pub targets: Vec<BlockMatrix>,
 }
 
 /// A matrix of every block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum LoraTarget {
-    /// Queries, keys and values together, `[width, 3 width]`.
+pub enum BlockMatrix {
+    /// Queries, keys and values together, side by side.
     Qkv,
-    /// The output of attention, `[width, width]`.
+    /// The output of attention.
     O,
-    /// The input matrix of the feed-forward layer.
+    /// The input matrix of the feed-forward layer, with a gate the gate and the value side by side.
     Up,
     /// The output matrix of the feed-forward layer.
     Down,
 }
 
-impl LoraTarget {
-    /// In the order of [`matrices`].
-    const ALL: [Self; 4] = [Self::Qkv, Self::O, Self::Up, Self::Down];
+impl BlockMatrix {
+    /// All of them, in the order of a block.
+    pub const ALL: [Self; 4] = [Self::Qkv, Self::O, Self::Up, Self::Down];
 
     fn all() -> Vec<Self> {
         Self::ALL.to_vec()
@@ -67,20 +67,6 @@ impl LoraTarget {
     }
 }
 
-/// The matrices of a block, with inputs and outputs: queries, keys and values together, attention's output, up, down.
-pub(super) fn matrices(
-    tensors: &BlockTensors,
-    sizes: TransformerSizes,
-) -> [(&Range<usize>, usize, usize); 4] {
-    let (width, inner) = (sizes.width, sizes.inner);
-    [
-        (&tensors.qkv, width, 3 * width),
-        (&tensors.o, width, width),
-        (&tensors.up, width, inner),
-        (&tensors.down, inner, width),
-    ]
-}
-
 /// Where the adapter of one matrix stands in the flat vector: `A` is `[input, rank]`, `B` `[rank, output]`.
 #[derive(Debug, Clone)]
 pub(super) struct Adapter {
@@ -92,7 +78,7 @@ pub(super) struct Adapter {
 #[derive(Debug)]
 pub(super) struct Places {
     pub(super) layout: ParamLayout,
-    /// In the order of [`matrices`], for every block.
+    /// In the order of [`BlockMatrix::ALL`], for every block.
     pub(super) blocks: Vec<[Option<Adapter>; 4]>,
 }
 
@@ -112,10 +98,8 @@ impl LoraSpec {
             return unfit("targets", expected, format!("{names:?}"));
         }
         for &target in &self.targets {
-            let side = match target {
-                LoraTarget::Qkv | LoraTarget::O => sizes.width,
-                LoraTarget::Up | LoraTarget::Down => sizes.width.min(sizes.inner),
-            };
+            let [input, output] = sizes.extents(target);
+            let side = input.min(output);
             if self.rank == 0 || self.rank > side {
                 let expected = format!("from 1 to {side}, the smaller side of `{}`", target.name());
                 return unfit("rank", &expected, self.rank.to_string());
@@ -137,9 +121,9 @@ impl LoraSpec {
         };
         let mut blocks = Vec::with_capacity(sizes.layers);
         for (layer, tensors) in tensors.blocks.iter().enumerate() {
-            let matrices = matrices(tensors, sizes);
+            let matrices = tensors.matrices(sizes);
             blocks.push(std::array::from_fn(|number| {
-                let ((_, input, output), target) = (matrices[number], LoraTarget::ALL[number]);
+                let ((_, input, output), target) = (matrices[number], BlockMatrix::ALL[number]);
                 let name = format!("b{layer}.{}", target.name());
                 self.targets.contains(&target).then(|| Adapter {
                     a: place(format!("{name}_a"), [input, self.rank]),
@@ -159,7 +143,7 @@ fn is_adapter(name: &str) -> bool {
         .or(name.strip_suffix("_b"))
         .and_then(|name| name.strip_prefix('b'))
         .and_then(|name| name.split_once('.'));
-    matrix.is_some_and(|(_, name)| LoraTarget::ALL.iter().any(|target| target.name() == name))
+    matrix.is_some_and(|(_, name)| BlockMatrix::ALL.iter().any(|target| target.name() == name))
 }
 
 /// The base of an adapted model, and the places of its adapters.
@@ -183,7 +167,7 @@ impl Adapters {
     ) -> impl Iterator<Item = (&'a Adapter, &'a Range<usize>, usize, usize)> {
         let blocks = tensors.blocks.iter().zip(&self.blocks);
         blocks.flat_map(move |(tensors, adapters)| {
-            let matrices = matrices(tensors, sizes).into_iter().zip(adapters);
+            let matrices = tensors.matrices(sizes).into_iter().zip(adapters);
             matrices.filter_map(|((place, input, output), adapter)| {
                 Some((adapter.as_ref()?, place, input, output))
             })

@@ -19,9 +19,14 @@ const LANES: usize = 16;
 #[derive(Debug)]
 pub(super) struct Attention<T> {
     isa: Isa,
-    heads: usize,
-    width: usize,
+    /// Heads of keys and values, and how many heads of queries each of them serves.
+    key_heads: usize,
+    group: usize,
     head_width: usize,
+    /// Width of the queries of all heads, of their keys, and of a row of queries, keys and values.
+    query_width: usize,
+    key_width: usize,
+    row: usize,
     /// Keys and values of a head, transposed: `[head width, length]`.
     keys: Vec<T>,
     values: Vec<T>,
@@ -36,9 +41,12 @@ impl<T: Scalar> Attention<T> {
         let zeros = |lines: usize| vec![T::ZERO; lines * stride];
         Self {
             isa,
-            heads: sizes.heads,
-            width: sizes.width,
+            key_heads: sizes.key_heads(),
+            group: sizes.heads / sizes.key_heads(),
             head_width: sizes.head_width(),
+            query_width: sizes.query_width(),
+            key_width: sizes.key_width(),
+            row: sizes.qkv_width(),
             keys: zeros(sizes.head_width()),
             values: zeros(sizes.head_width()),
             scores: zeros(QUERIES),
@@ -59,7 +67,7 @@ impl<T: Scalar> Attention<T> {
             depth: self.head_width,
         };
         let scores = &mut self.scores[..count * stride];
-        let left = Left::strided(&queries[first * 3 * self.width..], 3 * self.width, 1);
+        let left = Left::strided(&queries[first * self.row..], self.row, 1);
         matmul(
             self.isa,
             extent,
@@ -73,122 +81,111 @@ impl<T: Scalar> Attention<T> {
         causal_softmax(self.isa, scores, stride, first + count, first, scale);
     }
 
-    /// `qkv` `[length, 3 width]` to `output` `[length, width]`.
+    /// Places of the keys and of the values of a head in a row.
+    fn places(&self, key_head: usize) -> [usize; 2] {
+        let keys = self.query_width + key_head * self.head_width;
+        [keys, keys + self.key_width]
+    }
+
+    /// Places of the queries that a head of keys serves, which are also those of their outputs.
+    fn queries_of(&self, key_head: usize) -> impl Iterator<Item = usize> + use<T> {
+        let (group, head_width) = (self.group, self.head_width);
+        (key_head * group..(key_head + 1) * group).map(move |head| head * head_width)
+    }
+
+    /// `qkv`, rows of queries, keys and values, to `output`, rows of the width of the queries.
     pub(super) fn forward(&mut self, qkv: &[T], output: &mut [T]) {
-        let (isa, width, head_width) = (self.isa, self.width, self.head_width);
+        let (isa, width, head_width, row) = (self.isa, self.query_width, self.head_width, self.row);
         let length = output.len() / width;
         let stride = length.next_multiple_of(LANES);
-        for head in 0..self.heads {
-            let column = head * head_width;
-            let values = &qkv[2 * width + column..];
-            transpose(
-                isa,
-                &qkv[width + column..],
-                3 * width,
-                length,
-                head_width,
-                &mut self.keys,
-                stride,
-            );
-            for first in (0..length).step_by(QUERIES) {
-                let count = QUERIES.min(length - first);
-                self.probabilities(&qkv[column..], first, count, stride);
-                let extent = Extent {
-                    rows: count,
-                    cols: head_width,
-                    depth: first + count,
-                };
-                let left = Left::strided(&self.scores, stride, 1);
-                let output = &mut output[first * width + column..];
-                matmul(
-                    isa,
-                    extent,
-                    T::ONE,
-                    left,
-                    Right::Rows(values, 3 * width),
-                    output,
-                    width,
-                    false,
-                );
+        for key_head in 0..self.key_heads {
+            let [keys, values] = self.places(key_head).map(|place| &qkv[place..]);
+            transpose(isa, keys, row, length, head_width, &mut self.keys, stride);
+            for column in self.queries_of(key_head) {
+                for first in (0..length).step_by(QUERIES) {
+                    let count = QUERIES.min(length - first);
+                    self.probabilities(&qkv[column..], first, count, stride);
+                    let extent = Extent {
+                        rows: count,
+                        cols: head_width,
+                        depth: first + count,
+                    };
+                    let left = Left::strided(&self.scores, stride, 1);
+                    let right = Right::Rows(values, row);
+                    let output = &mut output[first * width + column..];
+                    matmul(isa, extent, T::ONE, left, right, output, width, false);
+                }
             }
         }
     }
 
     /// From the gradient of the output to that of `qkv`.
     pub(super) fn backward(&mut self, qkv: &[T], output_gradient: &[T], gradient: &mut [T]) {
-        let (isa, width, head_width) = (self.isa, self.width, self.head_width);
-        let (length, scale) = (output_gradient.len() / width, self.scale());
+        let (isa, head_width, row) = (self.isa, self.head_width, self.row);
+        let length = output_gradient.len() / self.query_width;
         let stride = length.next_multiple_of(LANES);
         gradient.fill(T::ZERO);
-        for head in 0..self.heads {
-            let column = head * head_width;
-            let (queries, keys, values) =
-                (&qkv[column..], &qkv[width + column..], &qkv[2 * width + column..]);
-            transpose(isa, keys, 3 * width, length, head_width, &mut self.keys, stride);
-            transpose(
-                isa,
-                values,
-                3 * width,
-                length,
-                head_width,
-                &mut self.values,
-                stride,
-            );
-            for first in (0..length).step_by(QUERIES) {
-                let count = QUERIES.min(length - first);
-                let seen = first + count;
-                self.probabilities(queries, first, count, stride);
-                let output_gradient = &output_gradient[first * width + column..];
-                let across = Extent {
-                    rows: count,
-                    cols: seen,
-                    depth: head_width,
-                };
-                let left = Left::strided(output_gradient, width, 1);
-                let right = Right::Rows(&self.values, stride);
-                matmul(
-                    isa,
-                    across,
-                    T::ONE,
-                    left,
-                    right,
-                    &mut self.gradients,
-                    stride,
-                    false,
-                );
-                let down = Extent {
-                    rows: seen,
-                    cols: head_width,
-                    depth: count,
-                };
-                let left = Left::strided(&self.scores, 1, stride);
-                let right = Right::Rows(output_gradient, width);
-                let of_values = &mut gradient[2 * width + column..];
-                matmul(isa, down, T::ONE, left, right, of_values, 3 * width, true);
-                let gradients = &mut self.gradients[..count * stride];
-                causal_softmax_backward(isa, gradients, &self.scores, stride, seen, scale);
-                let along = Extent {
-                    rows: count,
-                    cols: head_width,
-                    depth: seen,
-                };
-                let left = Left::strided(&self.gradients, stride, 1);
-                let of_queries = &mut gradient[first * 3 * width + column..];
-                matmul(
-                    isa,
-                    along,
-                    T::ONE,
-                    left,
-                    Right::Rows(keys, 3 * width),
-                    of_queries,
-                    3 * width,
-                    false,
-                );
-                let left = Left::strided(&self.gradients, 1, stride);
-                let right = Right::Rows(&queries[first * 3 * width..], 3 * width);
-                let of_keys = &mut gradient[width + column..];
-                matmul(isa, down, T::ONE, left, right, of_keys, 3 * width, true);
+        for key_head in 0..self.key_heads {
+            let [keys, values] = self.places(key_head).map(|place| &qkv[place..]);
+            transpose(isa, keys, row, length, head_width, &mut self.keys, stride);
+            transpose(isa, values, row, length, head_width, &mut self.values, stride);
+            for column in self.queries_of(key_head) {
+                for first in (0..length).step_by(QUERIES) {
+                    self.backward_of_queries(qkv, output_gradient, gradient, key_head, column, first);
+                }
             }
         }
+    }
+
+    /// The part of a block of queries from `first` on, of the head at `column`. Keys and values stand transposed in their places.
+    fn backward_of_queries(
+        &mut self,
+        qkv: &[T],
+        output_gradient: &[T],
+        gradient: &mut [T],
+        key_head: usize,
+        column: usize,
+        first: usize,
+    ) {
+        let (isa, width, head_width, row) = (self.isa, self.query_width, self.head_width, self.row);
+        let (length, scale) = (output_gradient.len() / width, self.scale());
+        let stride = length.next_multiple_of(LANES);
+        let [keys, values] = self.places(key_head);
+        let queries = &qkv[column..];
+        let count = QUERIES.min(length - first);
+        let seen = first + count;
+        self.probabilities(queries, first, count, stride);
+        let output_gradient = &output_gradient[first * width + column..];
+        let across = Extent {
+            rows: count,
+            cols: seen,
+            depth: head_width,
+        };
+        let left = Left::strided(output_gradient, width, 1);
+        let right = Right::Rows(&self.values, stride);
+        let of_scores = &mut self.gradients;
+        matmul(isa, across, T::ONE, left, right, of_scores, stride, false);
+        let down = Extent {
+            rows: seen,
+            cols: head_width,
+            depth: count,
+        };
+        let left = Left::strided(&self.scores, 1, stride);
+        let right = Right::Rows(output_gradient, width);
+        matmul(isa, down, T::ONE, left, right, &mut gradient[values..], row, true);
+        let gradients = &mut self.gradients[..count * stride];
+        causal_softmax_backward(isa, gradients, &self.scores, stride, seen, scale);
+        let along = Extent {
+            rows: count,
+            cols: head_width,
+            depth: seen,
+        };
+        let left = Left::strided(&self.gradients, stride, 1);
+        let right = Right::Rows(&qkv[keys..], row);
+        let of_queries = &mut gradient[first * row + column..];
+        matmul(isa, along, T::ONE, left, right, of_queries, row, false);
+        let left = Left::strided(&self.gradients, 1, stride);
+        let right = Right::Rows(&queries[first * row..], row);
+        matmul(isa, down, T::ONE, left, right, &mut gradient[keys..], row, true);
     }
 }

@@ -1,14 +1,13 @@
 //! From the loss back to gradients of all parameters.
 
 use super::BlockTensors;
-use super::adapters::matrices;
-use super::block::{Activations, Gradients, VectorTarget, by, vectors, vectors_len};
+use super::block::{Activations, Gradients, VectorTarget, by};
 use super::gram::Square;
-use super::head::Embedding;
+use super::head::Output;
 use super::lora::Product;
 use super::worker::Worker;
 use crate::batch::IGNORE;
-use crate::kernels::{isa::Isa, layer_norm::normalise_backward, vector::add_scaled};
+use crate::kernels::{isa::Isa, vector::add_scaled};
 use crate::scalar::Scalar;
 use crate::sequence::StepStats;
 use crate::target::UpdateTarget;
@@ -18,39 +17,39 @@ impl<T: Scalar> Worker<T> {
     /// Loss over the gathered rows, and the gradient of the residual stream after the last block; gains and biases are
     /// told apart by sequence where gradients wait for weights.
     pub(super) fn head(&mut self, params: &[T], waiting: bool) -> StepStats {
-        let (isa, width, rows) = (self.isa, self.sizes.width, self.rows.len());
+        let (width, rows) = (self.sizes.width, self.rows.len());
         let all = by(&(0..rows), width);
         let (lines, stride) = (if waiting { self.rows.count() } else { 1 }, self.vectors_stride());
         self.vectors[..lines * stride].fill(T::ZERO);
-        let embedding = &params[self.tensors.embedding.clone()];
+        let output = &params[self.tensors.output.clone()];
         self.squares.fill(Square::default());
         self.outputs.fill(Square::default());
         let then = if self.lora.is_some() {
-            Embedding::Frozen
+            Output::Frozen
         } else if waiting {
-            Embedding::Norms {
+            Output::Norms {
                 gram: &mut self.gram,
                 grams: &mut self.grams,
                 squares: &mut self.outputs,
             }
         } else {
-            self.embedding_gradient.fill(T::ZERO);
-            Embedding::Add(&mut self.embedding_gradient)
+            self.output_gradient.fill(T::ZERO);
+            Output::Add(&mut self.output_gradient)
         };
         let (states, of_states) = (&self.states[all.clone()], &mut self.states_gradient[all.clone()]);
         self.head
-            .forward_backward(embedding, &self.rows, states, &self.row_weight, of_states, then);
+            .forward_backward(output, &self.rows, states, &self.row_weight, of_states, then);
         self.gradient[all].fill(T::ZERO);
+        let ends = self.tensors.end_vectors();
         let mut target = VectorTarget {
-            lines: &mut self.vectors[stride - 2 * width..],
+            lines: &mut self.vectors[stride - ends..],
             stride,
             apart: waiting,
         };
         for sequence in 0..self.rows.count() {
             let range = self.rows.range(sequence);
-            let (of_gain, of_bias) = target.line(sequence, 2 * width).split_at_mut(width);
-            normalise_backward(
-                isa,
+            let (of_gain, of_bias) = target.line(sequence, ends).split_at_mut(width);
+            self.norm.backward(
                 &self.states_gradient[by(&range, width)],
                 &self.residual[self.sizes.layers][by(&range, width)],
                 &self.stats[range.clone()],
@@ -73,7 +72,7 @@ impl<T: Scalar> Worker<T> {
     /// where the target holds adapters.
     pub(super) fn backward(&mut self, merged: Option<&[T]>, target: &mut UpdateTarget<'_, T>, factor: T) {
         let all = by(&(0..self.rows.len()), self.sizes.width);
-        let (line, stride) = (vectors_len(self.sizes), self.vectors_stride());
+        let (line, stride) = (self.tensors.block_vectors(), self.vectors_stride());
         for layer in (0..self.sizes.layers).rev() {
             if self.recompute {
                 self.forward_block(merged.unwrap_or(target.params()), layer, true);
@@ -114,9 +113,9 @@ impl<T: Scalar> Worker<T> {
         let target = target.slice();
         add_scaled(
             self.isa,
-            &mut target[self.tensors.embedding.clone()],
+            &mut target[self.tensors.output.clone()],
             factor,
-            &self.embedding_gradient,
+            &self.output_gradient,
         );
         self.add_ends(target, |_| factor, false);
     }
@@ -133,7 +132,7 @@ impl<T: Scalar> Worker<T> {
     ) {
         let (kept, products) = (&self.kept[slot], &self.products[products]);
         let factors = factors(kept, products);
-        let matrices = matrices(&self.tensors.blocks[layer], self.sizes);
+        let matrices = self.tensors.blocks[layer].matrices(self.sizes);
         for (number, ((place, input, output), (x, y))) in matrices.into_iter().zip(factors).enumerate() {
             let (x, y) = (&x[by(&rows, input)], &y[by(&rows, output)]);
             let explicit = &mut self.weight_gradient;
@@ -156,9 +155,10 @@ impl<T: Scalar> Worker<T> {
     /// Adds the gradients of the final norm, of the positions and of the embedding as it is read; `factor` by sequence.
     pub(super) fn add_ends(&self, target: &mut [T], factor: impl Fn(usize) -> T, apart: bool) {
         let (isa, width, stride) = (self.isa, self.sizes.width, self.vectors_stride());
+        let (ends, scale) = (self.tensors.end_vectors(), T::of(self.sizes.embedding_scale()));
         let norms = [&self.tensors.final_norm, &self.tensors.final_norm_bias];
         for sequence in 0..if apart { self.rows.count() } else { 1 } {
-            let line = &self.vectors[(sequence + 1) * stride - 2 * width..(sequence + 1) * stride];
+            let line = &self.vectors[(sequence + 1) * stride - ends..(sequence + 1) * stride];
             for (place, values) in norms.into_iter().zip(line.chunks_exact(width)) {
                 add_scaled(isa, &mut target[place.clone()], factor(sequence), values);
             }
@@ -167,21 +167,22 @@ impl<T: Scalar> Worker<T> {
             for (position, row) in self.rows.range(sequence).enumerate() {
                 let line = &self.gradient[row * width..(row + 1) * width];
                 let token = self.rows.inputs[row] as usize;
-                let mut places = [Some((&self.tensors.embedding, token)), None];
+                let factor = factor(sequence);
+                let mut places = [Some((&self.tensors.embedding, token, scale * factor)), None];
                 if !self.tensors.positions.is_empty() {
-                    places[1] = Some((&self.tensors.positions, position));
+                    places[1] = Some((&self.tensors.positions, position, factor));
                 }
-                for (tensor, number) in places.into_iter().flatten() {
+                for (tensor, number, factor) in places.into_iter().flatten() {
                     let start = tensor.start + number * width;
-                    add_scaled(isa, &mut target[start..start + width], factor(sequence), line);
+                    add_scaled(isa, &mut target[start..start + width], factor, line);
                 }
             }
         }
     }
 }
 
-/// Inputs of a block's matrices and gradients of their outputs, in the order of [`matrices`].
-pub(super) fn factors<'a, T>(
+/// Inputs of a block's matrices and gradients of their outputs, in the order of [`BlockMatrix::ALL`](super::BlockMatrix).
+pub(super) fn factors<'a, T: Scalar>(
     kept: &'a Activations<T>,
     products: &'a Gradients<T>,
 ) -> [(&'a [T], &'a [T]); 4] {
@@ -189,7 +190,7 @@ pub(super) fn factors<'a, T>(
         (&kept.norm1, &products.qkv),
         (&kept.attended, &products.o),
         (&kept.norm2, &products.up),
-        (&kept.up, &products.down),
+        (kept.activated(), &products.down),
     ]
 }
 
@@ -201,7 +202,7 @@ pub(super) fn add_vectors<T: Scalar>(
     values: &[T],
 ) {
     let mut rest = values;
-    for place in vectors(tensors) {
+    for place in tensors.vectors() {
         let (own, after) = rest.split_at(place.len());
         rest = after;
         add_scaled(isa, &mut target[place.clone()], factor, own);

@@ -1,14 +1,16 @@
 //! One block, forward and backward, over runs of whole sequences that stay in cache.
 
+use super::adapters::BlockMatrix;
 use super::attention::Attention;
+use super::feed_forward::Activation;
+use super::heads::HeadNorms;
 use super::linear::Panels;
+use super::norm::Normaliser;
 use super::rotary::Rotary;
 use super::rows::Rows;
-use super::{BlockTensors, Positions, TransformerSizes};
+use super::{BlockTensors, TransformerSizes};
 use crate::kernels::{
-    gelu::{gelu, gelu_backward},
     isa::Isa,
-    layer_norm::{normalise, normalise_backward},
     vector::{add_column_sums, add_to_rows},
 };
 use crate::scalar::Scalar;
@@ -22,28 +24,49 @@ const CHUNK: usize = 128;
 pub(super) struct Activations<T> {
     stats1: Vec<[T; 2]>,
     pub(super) norm1: Vec<T>,
+    /// Queries and keys before their norms, and the statistics of each head; empty without such norms.
+    heads: Vec<T>,
+    head_stats: Vec<[T; 2]>,
     qkv: Vec<T>,
     pub(super) attended: Vec<T>,
     middle: Vec<T>,
     stats2: Vec<[T; 2]>,
     pub(super) norm2: Vec<T>,
-    /// Input of the GELU; its output after the backward pass.
-    pub(super) up: Vec<T>,
+    /// Input of the activation; where it is not gated, its output after the backward pass.
+    up: Vec<T>,
+    /// Output of a gated activation after the backward pass; empty without gate.
+    activated: Vec<T>,
 }
 
 impl<T: Scalar> Activations<T> {
     pub(super) fn new(sizes: TransformerSizes, max_rows: usize) -> Self {
         let zeros = |width: usize| vec![T::ZERO; width * max_rows];
-        let stats = || vec![[T::ZERO; 2]; max_rows];
+        let stats = |count: usize| vec![[T::ZERO; 2]; count * max_rows];
+        let normed = match sizes.architecture.head_norms {
+            true => sizes.heads + sizes.key_heads(),
+            false => 0,
+        };
+        let gated = sizes.up_width() > sizes.inner;
         Self {
-            stats1: stats(),
+            stats1: stats(1),
             norm1: zeros(sizes.width),
-            qkv: zeros(3 * sizes.width),
-            attended: zeros(sizes.width),
+            heads: zeros(normed * sizes.head_width()),
+            head_stats: stats(normed),
+            qkv: zeros(sizes.qkv_width()),
+            attended: zeros(sizes.query_width()),
             middle: zeros(sizes.width),
-            stats2: stats(),
+            stats2: stats(1),
             norm2: zeros(sizes.width),
-            up: zeros(sizes.inner),
+            up: zeros(sizes.up_width()),
+            activated: if gated { zeros(sizes.inner) } else { Vec::new() },
+        }
+    }
+
+    /// Output of the activation, after the backward pass.
+    pub(super) fn activated(&self) -> &[T] {
+        match self.activated.is_empty() {
+            true => &self.up,
+            false => &self.activated,
         }
     }
 }
@@ -61,31 +84,17 @@ impl<T: Scalar> Gradients<T> {
     pub(super) fn new(sizes: TransformerSizes, max_rows: usize) -> Self {
         let zeros = |width: usize| vec![T::ZERO; width * max_rows];
         Self {
-            qkv: zeros(3 * sizes.width),
+            qkv: zeros(sizes.qkv_width()),
             o: zeros(sizes.width),
-            up: zeros(sizes.inner),
+            up: zeros(sizes.up_width()),
             down: zeros(sizes.width),
         }
     }
-}
 
-/// Gradients of a block's gains and biases, side by side; one such line per sequence where they are told apart.
-pub(super) fn vectors_len(sizes: TransformerSizes) -> usize {
-    9 * sizes.width + sizes.inner
-}
-
-/// The tensors that [`vectors_len`] counts, in order.
-pub(super) fn vectors(tensors: &BlockTensors) -> [&Range<usize>; 8] {
-    [
-        &tensors.norm1,
-        &tensors.norm1_bias,
-        &tensors.qkv_bias,
-        &tensors.o_bias,
-        &tensors.norm2,
-        &tensors.norm2_bias,
-        &tensors.up_bias,
-        &tensors.down_bias,
-    ]
+    /// In the order of [`BlockMatrix::ALL`].
+    pub(super) fn each(&mut self) -> [&mut Vec<T>; 4] {
+        [&mut self.qkv, &mut self.o, &mut self.up, &mut self.down]
+    }
 }
 
 /// One line of gradients of gains and biases, taken apart.
@@ -98,26 +107,40 @@ struct Vectors<'a, T> {
     norm2_bias: &'a mut [T],
     up_bias: &'a mut [T],
     down_bias: &'a mut [T],
+    query_norm: &'a mut [T],
+    key_norm: &'a mut [T],
 }
 
 impl<'a, T> Vectors<'a, T> {
-    fn of(line: &'a mut [T], sizes: TransformerSizes) -> Self {
+    fn of(line: &'a mut [T], tensors: &BlockTensors) -> Self {
         let mut rest = line;
-        let mut take = |width: usize| {
-            let (first, after) = std::mem::take(&mut rest).split_at_mut(width);
+        let [
+            norm1,
+            norm1_bias,
+            qkv_bias,
+            o_bias,
+            norm2,
+            norm2_bias,
+            up_bias,
+            down_bias,
+            query_norm,
+            key_norm,
+        ] = tensors.vectors().map(|range| {
+            let (first, after) = std::mem::take(&mut rest).split_at_mut(range.len());
             rest = after;
             first
-        };
-        let (width, inner) = (sizes.width, sizes.inner);
+        });
         Self {
-            norm1: take(width),
-            norm1_bias: take(width),
-            qkv_bias: take(3 * width),
-            o_bias: take(width),
-            norm2: take(width),
-            norm2_bias: take(width),
-            up_bias: take(inner),
-            down_bias: take(width),
+            norm1,
+            norm1_bias,
+            qkv_bias,
+            o_bias,
+            norm2,
+            norm2_bias,
+            up_bias,
+            down_bias,
+            query_norm,
+            key_norm,
         }
     }
 }
@@ -144,13 +167,16 @@ pub(super) type Finished<'a, T> = dyn FnMut(&Activations<T>, &Gradients<T>, &Ran
 pub(super) struct Block<T> {
     isa: Isa,
     sizes: TransformerSizes,
+    norm: Normaliser,
+    head_norms: Option<HeadNorms>,
+    activation: Activation,
     attention: Attention<T>,
     rotary: Option<Rotary<T>>,
     qkv: Panels<T>,
     o: Panels<T>,
     up: Panels<T>,
     down: Panels<T>,
-    /// One run's output of the GELU, and its gradients at the width of the model.
+    /// One run's output of the activation or its gradient, and gradients of the inputs of the other matrices.
     inner: Vec<T>,
     narrow: Vec<T>,
 }
@@ -159,20 +185,23 @@ impl<T: Scalar> Block<T> {
     pub(super) fn new(isa: Isa, sizes: TransformerSizes, max_rows: usize) -> Self {
         let longest = sizes.context.min(max_rows);
         let chunk = CHUNK.max(longest).min(max_rows);
-        let (width, inner) = (sizes.width, sizes.inner);
-        let rotary = (sizes.positions == Positions::Rotary)
-            .then(|| Rotary::new(longest, sizes.heads, sizes.head_width()));
+        let matrices = BlockMatrix::ALL.map(|matrix| sizes.extents(matrix));
+        let [qkv, o, up, down] = matrices.map(|[input, output]| Panels::new(input, output));
+        let norm = Normaliser::new(isa, &sizes.architecture);
         Self {
             isa,
             sizes,
+            norm,
+            head_norms: HeadNorms::of(norm, sizes),
+            activation: Activation::of(isa, sizes),
             attention: Attention::new(isa, sizes, longest),
-            rotary,
-            qkv: Panels::new(width, 3 * width),
-            o: Panels::new(width, width),
-            up: Panels::new(width, inner),
-            down: Panels::new(inner, width),
-            inner: vec![T::ZERO; chunk * inner],
-            narrow: vec![T::ZERO; chunk * width],
+            rotary: Rotary::of(sizes, longest),
+            qkv,
+            o,
+            up,
+            down,
+            inner: vec![T::ZERO; chunk * sizes.inner],
+            narrow: vec![T::ZERO; chunk * sizes.width.max(sizes.query_width())],
         }
     }
 
@@ -187,57 +216,56 @@ impl<T: Scalar> Block<T> {
         kept: &mut Activations<T>,
     ) {
         let TransformerSizes { width, inner, .. } = self.sizes;
-        let (isa, of) = (self.isa, |range: &Range<usize>| &params[range.clone()]);
-        self.qkv.pack(isa, of(&tensors.qkv), width, 3 * width);
-        self.o.pack(isa, of(&tensors.o), width, width);
-        self.up.pack(isa, of(&tensors.up), width, inner);
-        self.down.pack(isa, of(&tensors.down), inner, width);
+        let [attended_width, triple_width, up_width] = self.widths();
+        let (isa, norm, of) = (self.isa, self.norm, |range: &Range<usize>| &params[range.clone()]);
+        let panels = [&mut self.qkv, &mut self.o, &mut self.up, &mut self.down];
+        for (panels, (place, input, output)) in panels.into_iter().zip(tensors.matrices(self.sizes)) {
+            panels.pack(isa, of(place), input, output);
+        }
         for sequences in rows.chunks(CHUNK) {
             let span = rows.span(&sequences);
-            let (narrow, triple) = (by(&span, width), by(&span, 3 * width));
+            let narrow = by(&span, width);
             let norm1 = &mut kept.norm1[narrow.clone()];
+            let (gain, bias) = (of(&tensors.norm1), of(&tensors.norm1_bias));
             let stats = &mut kept.stats1[span.clone()];
-            normalise(
-                isa,
-                &input[narrow.clone()],
-                of(&tensors.norm1),
-                of(&tensors.norm1_bias),
-                norm1,
-                stats,
-            );
-            let qkv = &mut kept.qkv[triple];
-            fill_rows(qkv, of(&tensors.qkv_bias));
-            self.qkv.multiply(isa, norm1, qkv, true);
+            norm.forward(&input[narrow.clone()], gain, bias, norm1, stats);
+            let qkv = &mut kept.qkv[by(&span, triple_width)];
+            self.qkv.multiply_and_add(isa, norm1, of(&tensors.qkv_bias), qkv);
+            if let Some(heads) = self.head_norms {
+                let (raw, stats) = (&mut kept.heads, &mut kept.head_stats);
+                let gains = [of(&tensors.query_norm), of(&tensors.key_norm)];
+                heads.forward(qkv, gains, &span, raw, stats);
+            }
             for sequence in sequences {
                 let range = rows.range(sequence);
-                let qkv = &mut kept.qkv[by(&range, 3 * width)];
+                let qkv = &mut kept.qkv[by(&range, triple_width)];
                 if let Some(rotary) = &self.rotary {
                     rotary.turn(qkv, 0, false);
                 }
-                self.attention.forward(qkv, &mut kept.attended[by(&range, width)]);
+                let attended = &mut kept.attended[by(&range, attended_width)];
+                self.attention.forward(qkv, attended);
             }
             let middle = &mut kept.middle[narrow.clone()];
-            add_to_rows(isa, middle, &input[narrow.clone()], of(&tensors.o_bias));
-            self.o.multiply(isa, &kept.attended[narrow.clone()], middle, true);
+            add_vector(isa, middle, &input[narrow.clone()], of(&tensors.o_bias));
+            let attended = &kept.attended[by(&span, attended_width)];
+            self.o.multiply(isa, attended, middle, true);
             let norm2 = &mut kept.norm2[narrow.clone()];
-            let stats = &mut kept.stats2[span.clone()];
-            normalise(
-                isa,
-                middle,
-                of(&tensors.norm2),
-                of(&tensors.norm2_bias),
-                norm2,
-                stats,
-            );
-            let up = &mut kept.up[by(&span, inner)];
-            fill_rows(up, of(&tensors.up_bias));
-            self.up.multiply(isa, norm2, up, true);
+            let (gain, bias) = (of(&tensors.norm2), of(&tensors.norm2_bias));
+            norm.forward(middle, gain, bias, norm2, &mut kept.stats2[span.clone()]);
+            let up = &mut kept.up[by(&span, up_width)];
+            self.up.multiply_and_add(isa, norm2, of(&tensors.up_bias), up);
             let activated = &mut self.inner[..span.len() * inner];
-            gelu(isa, up, activated);
+            self.activation.forward(up, activated);
             let output = &mut output[narrow];
-            add_to_rows(isa, output, middle, of(&tensors.down_bias));
+            add_vector(isa, output, middle, of(&tensors.down_bias));
             self.down.multiply(isa, activated, output, true);
         }
+    }
+
+    /// Widths of the output of attention, of queries, keys and values side by side, and of the output of `up`.
+    fn widths(&self) -> [usize; 3] {
+        let sizes = self.sizes;
+        [sizes.query_width(), sizes.qkv_width(), sizes.up_width()]
     }
 
     /// Turns `gradient`, that of the block's output, into that of its input, and writes those of its products, and of gains
@@ -256,32 +284,38 @@ impl<T: Scalar> Block<T> {
         finished: &mut Finished<'_, T>,
     ) {
         let TransformerSizes { width, inner, .. } = self.sizes;
-        let (isa, sizes, of) = (self.isa, self.sizes, |range: &Range<usize>| {
-            &params[range.clone()]
-        });
-        self.qkv.pack_transposed(isa, of(&tensors.qkv), width, 3 * width);
-        self.o.pack_transposed(isa, of(&tensors.o), width, width);
-        self.up.pack_transposed(isa, of(&tensors.up), width, inner);
-        self.down.pack_transposed(isa, of(&tensors.down), inner, width);
-        let line = vectors_len(sizes);
+        let [attended_width, triple_width, up_width] = self.widths();
+        let (isa, norm, of) = (self.isa, self.norm, |range: &Range<usize>| &params[range.clone()]);
+        let panels = [&mut self.qkv, &mut self.o, &mut self.up, &mut self.down];
+        for (panels, (place, input, output)) in panels.into_iter().zip(tensors.matrices(self.sizes)) {
+            panels.pack_transposed(isa, of(place), input, output);
+        }
+        let line = tensors.vectors_len();
         for sequences in rows.chunks(CHUNK) {
             let span = rows.span(&sequences);
             let narrow = by(&span, width);
-            let scratch = &mut self.narrow[..span.len() * width];
             // The feed-forward half.
             products.down[narrow.clone()].copy_from_slice(&gradient[narrow.clone()]);
-            let of_up = &mut products.up[by(&span, inner)];
-            self.down.multiply(isa, &gradient[narrow.clone()], of_up, false);
-            gelu_backward(isa, &mut kept.up[by(&span, inner)], of_up);
-            self.up.multiply(isa, of_up, scratch, false);
+            let wide = by(&span, up_width);
+            self.activation.backward(
+                |target| self.down.multiply(isa, &gradient[narrow.clone()], target, false),
+                &mut kept.up[wide.clone()],
+                &mut products.up[wide.clone()],
+                &mut self.inner[..span.len() * inner],
+                match kept.activated.is_empty() {
+                    true => &mut [],
+                    false => &mut kept.activated[by(&span, inner)],
+                },
+            );
+            let scratch = &mut self.narrow[..span.len() * width];
+            self.up.multiply(isa, &products.up[wide], scratch, false);
             for sequence in sequences.clone() {
                 let range = rows.range(sequence);
                 let (own, local) = (by(&range, width), by(&shifted(&range, span.start), width));
-                let to = Vectors::of(vectors.line(sequence, line), sizes);
+                let to = Vectors::of(vectors.line(sequence, line), tensors);
                 add_column_sums(isa, to.down_bias, T::ONE, &products.down[own.clone()]);
-                add_column_sums(isa, to.up_bias, T::ONE, &products.up[by(&range, inner)]);
-                normalise_backward(
-                    isa,
+                add_column_sums(isa, to.up_bias, T::ONE, &products.up[by(&range, up_width)]);
+                norm.backward(
                     &scratch[local],
                     &kept.middle[own.clone()],
                     &kept.stats2[range.clone()],
@@ -293,26 +327,34 @@ impl<T: Scalar> Block<T> {
             }
             // The attention half.
             products.o[narrow.clone()].copy_from_slice(&gradient[narrow.clone()]);
+            let scratch = &mut self.narrow[..span.len() * attended_width];
             self.o.multiply(isa, &gradient[narrow.clone()], scratch, false);
             for sequence in sequences.clone() {
                 let range = rows.range(sequence);
-                let (own, local) = (by(&range, 3 * width), by(&shifted(&range, span.start), width));
+                let own = by(&range, triple_width);
+                let local = by(&shifted(&range, span.start), attended_width);
                 let of_qkv = &mut products.qkv[own.clone()];
                 self.attention.backward(&kept.qkv[own], &scratch[local], of_qkv);
                 if let Some(rotary) = &self.rotary {
                     rotary.turn(of_qkv, 0, true);
                 }
+                if let Some(heads) = self.head_norms {
+                    let to = Vectors::of(vectors.line(sequence, line), tensors);
+                    let gains = [of(&tensors.query_norm), of(&tensors.key_norm)];
+                    let of_gains = [to.query_norm, to.key_norm];
+                    heads.backward(of_qkv, gains, &range, &kept.heads, &kept.head_stats, of_gains);
+                }
             }
+            let scratch = &mut self.narrow[..span.len() * width];
             self.qkv
-                .multiply(isa, &products.qkv[by(&span, 3 * width)], scratch, false);
+                .multiply(isa, &products.qkv[by(&span, triple_width)], scratch, false);
             for sequence in sequences.clone() {
                 let range = rows.range(sequence);
                 let (own, local) = (by(&range, width), by(&shifted(&range, span.start), width));
-                let to = Vectors::of(vectors.line(sequence, line), sizes);
+                let to = Vectors::of(vectors.line(sequence, line), tensors);
                 add_column_sums(isa, to.o_bias, T::ONE, &products.o[own.clone()]);
-                add_column_sums(isa, to.qkv_bias, T::ONE, &products.qkv[by(&range, 3 * width)]);
-                normalise_backward(
-                    isa,
+                add_column_sums(isa, to.qkv_bias, T::ONE, &products.qkv[by(&range, triple_width)]);
+                norm.backward(
                     &scratch[local],
                     &input[own.clone()],
                     &kept.stats1[range.clone()],
@@ -336,8 +378,10 @@ fn shifted(rows: &Range<usize>, by: usize) -> Range<usize> {
     rows.start - by..rows.end - by
 }
 
-fn fill_rows<T: Copy>(rows: &mut [T], bias: &[T]) {
-    for row in rows.chunks_exact_mut(bias.len()) {
-        row.copy_from_slice(bias);
+/// `target = source + bias` row by row; a model without this bias has an empty one.
+pub(super) fn add_vector<T: Scalar>(isa: Isa, target: &mut [T], source: &[T], bias: &[T]) {
+    match bias.is_empty() {
+        true => target.copy_from_slice(source),
+        false => add_to_rows(isa, target, source, bias),
     }
 }

@@ -1,10 +1,10 @@
 //! Sums of clipped per-sequence gradients from one backward pass: norms first, while everything a weight gradient is made of
 //! stays in memory, then one product over the whole batch.
 
-use super::TransformerSizes;
-use super::adapters::matrices;
+use super::adapters::BlockMatrix;
 use super::backward::{add_vectors, factors};
-use super::block::{Gradients, VectorTarget, by, vectors_len};
+use super::block::{Gradients, VectorTarget, by};
+use super::gram::Table;
 use super::lora::Product;
 use super::worker::Worker;
 use crate::batch::SequenceBatch;
@@ -22,9 +22,10 @@ impl<T: Scalar> Worker<T> {
     /// Norms of the gathered sequences' gradients, by the parameters of the whole model and those that are trained, whose parts stay in the worker; the first sequence whose loss or norm is
     /// not finite otherwise.
     fn norms(&mut self, params: &[T], trained: &[T]) -> std::result::Result<StepStats, usize> {
-        let TransformerSizes { layers, width, .. } = self.sizes;
-        let all = by(&(0..self.rows.len()), width);
-        let (line, stride, count) = (vectors_len(self.sizes), self.vectors_stride(), self.rows.count());
+        let layers = self.sizes.layers;
+        let all = by(&(0..self.rows.len()), self.sizes.width);
+        let (line, stride) = (self.tensors.block_vectors(), self.vectors_stride());
+        let count = self.rows.count();
         self.weigh(|rows, sequence| T::of(1.0 / rows.targets_of(sequence).max(1) as f64));
         self.forward(params, true);
         let stats = self.head(params, true);
@@ -64,7 +65,7 @@ impl<T: Scalar> Worker<T> {
                         let range = rows.range(sequence);
                         let factors = factors(kept, products).into_iter().enumerate();
                         for ((_, input, output), (number, (x, y))) in
-                            matrices(tensors, sizes).into_iter().zip(factors)
+                            tensors.matrices(sizes).into_iter().zip(factors)
                         {
                             let (x, y) = (&x[by(&range, input)], &y[by(&range, output)]);
                             squares[sequence] += match lora.as_mut() {
@@ -103,13 +104,26 @@ impl<T: Scalar> Worker<T> {
         let (width, stride) = (self.sizes.width, self.vectors_stride());
         let (rows, squares, gram) = (&self.rows, &mut self.squares, &mut self.gram);
         let outputs = &self.outputs;
+        let (tied, scale) = (self.tensors.tied(), self.sizes.embedding_scale());
         let (states, gradient) = (&self.states, &self.gradient);
         self.head.each_kept(rows, |sequence, logits, lanes| {
             let range = rows.range(sequence);
             let (states, gathered) = (&states[by(&range, width)], &gradient[by(&range, width)]);
-            let inputs = &rows.inputs[range];
-            squares[sequence] +=
-                gram.of_embedding(outputs[sequence], inputs, gathered, states, width, logits, lanes);
+            let table = Table {
+                width,
+                inputs: &rows.inputs[range],
+                gathered,
+                scale,
+                states,
+                logits,
+                lanes,
+            };
+            if tied {
+                squares[sequence] += gram.of_tied(outputs[sequence], table);
+            } else {
+                squares[sequence] += gram.of_output(outputs[sequence], table);
+                squares[sequence] += table.of_lookups();
+            }
         });
         for sequence in 0..self.rows.count() {
             let line = &self.vectors[sequence * stride..(sequence + 1) * stride];
@@ -124,26 +138,15 @@ impl<T: Scalar> Worker<T> {
     /// Adds the gathered sequences' gradients, each by the weight that stands in its rows, after [`norms`](Self::norms).
     fn add_weighted(&mut self, target: &mut UpdateTarget<'_, T>) {
         let (isa, rows) = (self.isa, self.rows.len());
-        let TransformerSizes {
-            layers, width, inner, ..
-        } = self.sizes;
-        let (line, stride) = (vectors_len(self.sizes), self.vectors_stride());
-        for layer in 0..layers {
+        let (line, stride) = (self.tensors.block_vectors(), self.vectors_stride());
+        let outputs = BlockMatrix::ALL.map(|matrix| self.sizes.extents(matrix)[1]);
+        for layer in 0..self.sizes.layers {
             for first in (0..rows).step_by(WEIGHTED_ROWS) {
                 let range = first..rows.min(first + WEIGHTED_ROWS);
                 let products = &mut self.products[layer];
-                for (y, output) in [
-                    (&mut products.qkv, 3 * width),
-                    (&mut products.o, width),
-                    (&mut products.up, inner),
-                    (&mut products.down, width),
-                ] {
-                    scale_rows(
-                        isa,
-                        &mut y[by(&range, output)],
-                        output,
-                        &self.row_weight[range.clone()],
-                    );
+                let weights = &self.row_weight[range.clone()];
+                for (y, output) in products.each().into_iter().zip(outputs) {
+                    scale_rows(isa, &mut y[by(&range, output)], output, weights);
                 }
                 self.add_matrices(target, T::ONE, layer, layer, layer, range);
             }
@@ -160,9 +163,9 @@ impl<T: Scalar> Worker<T> {
             return;
         }
         let sum = target.slice();
-        let embedding = &mut sum[self.tensors.embedding.clone()];
+        let output = &mut sum[self.tensors.output.clone()];
         self.head
-            .add_weighted(&self.rows, &mut self.states, &self.row_weight, embedding);
+            .add_weighted(&self.rows, &mut self.states, &self.row_weight, output);
         let starts = &self.rows.starts;
         self.add_ends(sum, |sequence| self.row_weight[starts[sequence]], true);
     }
@@ -177,8 +180,7 @@ impl<T: Scalar> Worker<T> {
         let len = self.vectors_stride() * self.max_sequences;
         self.vectors.resize(len.max(self.vectors.len()), T::ZERO);
         let longest = self.sizes.context.min(self.max_rows);
-        self.gram
-            .reserve(longest, (3 * self.sizes.width).max(self.sizes.inner));
+        self.gram.reserve(longest, self.sizes.widest());
     }
 
     /// The sum of clipped gradients, norms beside it.

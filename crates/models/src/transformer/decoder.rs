@@ -1,18 +1,19 @@
 //! Decoding with a cache of keys and values.
 
-use super::block::by;
+use super::block::{add_vector, by};
+use super::feed_forward::Activation;
+use super::heads::HeadNorms;
 use super::linear::Panels;
+use super::norm::Normaliser;
 use super::rotary::Rotary;
-use super::{BlockTensors, Positions, Transformer, TransformerSizes};
+use super::{BlockTensors, Transformer, TransformerSizes};
 use crate::decoder::{Decoder, Extension, check, check_finite};
 use crate::error::Result;
 use crate::kernels::{
     causal::causal_softmax,
-    gelu::gelu,
     isa::Isa,
-    layer_norm::normalise,
     matmul::{Extent, Left, Right, matmul},
-    vector::{add_scaled, add_to_rows},
+    vector::{add_scaled, scale_rows},
 };
 use std::ops::Range;
 
@@ -30,17 +31,21 @@ pub(super) struct TransformerDecoder {
     positions: Vec<f32>,
     blocks: Vec<Block>,
     final_norm: [Vec<f32>; 2],
-    /// The embedding once more, as the matrix of the output.
+    /// The output matrix, which may be the embedding once more.
     output: Panels<f32>,
+    norm: Normaliser,
+    head_norms: Option<HeadNorms>,
+    activation: Activation,
     rotary: Option<Rotary<f32>>,
     sequences: Vec<Sequence>,
     room: Room,
 }
 
-/// One block's matrices, gains and biases.
+/// One block's matrices, gains and biases; those that the model lacks are empty.
 struct Block {
     norm1: [Vec<f32>; 2],
     qkv: (Panels<f32>, Vec<f32>),
+    head_norms: [Vec<f32>; 2],
     o: (Panels<f32>, Vec<f32>),
     norm2: [Vec<f32>; 2],
     up: (Panels<f32>, Vec<f32>),
@@ -50,9 +55,9 @@ struct Block {
 /// Keys and values of one sequence, for every block.
 struct Sequence {
     len: usize,
-    /// Per block `[heads, head width, context]`: a key is a column.
+    /// Per block `[key heads, head width, context]`: a key is a column.
     keys: Vec<Vec<f32>>,
-    /// Per block `[heads, context, head width]`.
+    /// Per block `[key heads, context, head width]`.
     values: Vec<Vec<f32>>,
 }
 
@@ -60,6 +65,9 @@ struct Sequence {
 #[derive(Default)]
 struct Room {
     stats: Vec<[f32; 2]>,
+    /// Queries and keys before their norms, and the statistics of these.
+    heads: Vec<f32>,
+    head_stats: Vec<[f32; 2]>,
     x: Vec<f32>,
     normed: Vec<f32>,
     qkv: Vec<f32>,
@@ -87,25 +95,32 @@ impl TransformerDecoder {
             layers,
             width,
             context,
-            inner,
             ..
         } = sizes;
-        let panels = |range: &Range<usize>, input, output| {
-            let mut panels = Panels::new(input, output);
-            panels.pack(isa, &params[range.clone()], input, output);
-            panels
-        };
-        let block = |tensors: &BlockTensors| Block {
-            norm1: [of(&tensors.norm1), of(&tensors.norm1_bias)],
-            qkv: (panels(&tensors.qkv, width, 3 * width), of(&tensors.qkv_bias)),
-            o: (panels(&tensors.o, width, width), of(&tensors.o_bias)),
-            norm2: [of(&tensors.norm2), of(&tensors.norm2_bias)],
-            up: (panels(&tensors.up, width, inner), of(&tensors.up_bias)),
-            down: (panels(&tensors.down, inner, width), of(&tensors.down_bias)),
+        let block = |tensors: &BlockTensors| {
+            let [qkv, o, up, down] = tensors.matrices(sizes).map(|(range, input, output)| {
+                let mut panels = Panels::new(input, output);
+                panels.pack(isa, &params[range.clone()], input, output);
+                panels
+            });
+            Block {
+                norm1: [of(&tensors.norm1), of(&tensors.norm1_bias)],
+                qkv: (qkv, of(&tensors.qkv_bias)),
+                head_norms: [of(&tensors.query_norm), of(&tensors.key_norm)],
+                o: (o, of(&tensors.o_bias)),
+                norm2: [of(&tensors.norm2), of(&tensors.norm2_bias)],
+                up: (up, of(&tensors.up_bias)),
+                down: (down, of(&tensors.down_bias)),
+            }
         };
         let mut output = Panels::new(vocab, width);
-        output.pack_transposed(isa, &params[tensors.embedding.clone()], vocab, width);
-        let cache = || (0..layers).map(|_| vec![0.0; width * context]).collect();
+        output.pack_transposed(isa, &params[tensors.output.clone()], vocab, width);
+        let norm = Normaliser::new(isa, &sizes.architecture);
+        let cache = || {
+            (0..layers)
+                .map(|_| vec![0.0; sizes.key_width() * context])
+                .collect()
+        };
         Self {
             isa,
             sizes,
@@ -114,8 +129,10 @@ impl TransformerDecoder {
             blocks: tensors.blocks.iter().map(block).collect(),
             final_norm: [of(&tensors.final_norm), of(&tensors.final_norm_bias)],
             output,
-            rotary: (sizes.positions == Positions::Rotary)
-                .then(|| Rotary::new(context, sizes.heads, sizes.head_width())),
+            norm,
+            head_norms: HeadNorms::of(norm, sizes),
+            activation: Activation::of(isa, sizes),
+            rotary: Rotary::of(sizes, context),
             sequences: (0..sequences)
                 .map(|_| Sequence {
                     len: 0,
@@ -130,7 +147,9 @@ impl TransformerDecoder {
     /// Passes rows through all blocks. The room's `x` holds their outputs afterwards.
     fn pass(&mut self, tokens: &[u32], parts: &[Part]) {
         let (isa, rows) = (self.isa, tokens.len());
-        let TransformerSizes { width, inner, .. } = self.sizes;
+        let sizes = self.sizes;
+        let TransformerSizes { width, inner, .. } = sizes;
+        let (attended_width, triple_width) = (sizes.query_width(), sizes.qkv_width());
         let Self {
             embedding,
             positions,
@@ -138,11 +157,15 @@ impl TransformerDecoder {
             rotary,
             sequences,
             room,
+            norm,
             ..
         } = self;
-        room.fit(self.sizes, rows);
+        room.fit(sizes, rows);
         for (&token, line) in tokens.iter().zip(room.x.chunks_exact_mut(width)) {
             line.copy_from_slice(&embedding[token as usize * width..][..width]);
+            if sizes.architecture.scaled_embedding {
+                scale_rows(isa, line, width, &[sizes.embedding_scale() as f32]);
+            }
         }
         for part in parts.iter().filter(|_| !positions.is_empty()) {
             let lines = &mut room.x[by(&part.rows, width)];
@@ -150,22 +173,26 @@ impl TransformerDecoder {
             add_scaled(isa, lines, 1.0, from);
         }
         for (layer, block) in blocks.iter().enumerate() {
-            let (narrow, wide) = (rows * width, rows * inner);
+            let narrow = rows * width;
             let [x, normed, middle] =
                 [&mut room.x, &mut room.normed, &mut room.middle].map(|all| &mut all[..narrow]);
             let stats = &mut room.stats[..rows];
-            normalise(isa, x, &block.norm1[0], &block.norm1[1], normed, stats);
-            let qkv = &mut room.qkv[..3 * narrow];
+            norm.forward(x, &block.norm1[0], &block.norm1[1], normed, stats);
+            let qkv = &mut room.qkv[..rows * triple_width];
             product(isa, &block.qkv, normed, qkv);
+            if let Some(heads) = self.head_norms {
+                let gains = [&block.head_norms[0][..], &block.head_norms[1]];
+                heads.forward(qkv, gains, &(0..rows), &mut room.heads, &mut room.head_stats);
+            }
             for part in parts {
-                let qkv = &mut qkv[by(&part.rows, 3 * width)];
+                let qkv = &mut qkv[by(&part.rows, triple_width)];
                 if let Some(rotary) = rotary {
                     rotary.turn(qkv, part.first, false);
                 }
-                let attended = &mut room.attended[by(&part.rows, width)];
+                let attended = &mut room.attended[by(&part.rows, attended_width)];
                 sequences[part.sequence].attend(
                     isa,
-                    self.sizes,
+                    sizes,
                     layer,
                     part.first,
                     qkv,
@@ -173,13 +200,15 @@ impl TransformerDecoder {
                     &mut room.scores,
                 );
             }
-            add_to_rows(isa, middle, x, &block.o.1);
-            block.o.0.multiply(isa, &room.attended[..narrow], middle, true);
-            normalise(isa, middle, &block.norm2[0], &block.norm2[1], normed, stats);
-            let [up, activated] = [&mut room.up, &mut room.activated].map(|all| &mut all[..wide]);
+            add_vector(isa, middle, x, &block.o.1);
+            let attended = &room.attended[..rows * attended_width];
+            block.o.0.multiply(isa, attended, middle, true);
+            norm.forward(middle, &block.norm2[0], &block.norm2[1], normed, stats);
+            let up = &mut room.up[..rows * sizes.up_width()];
+            let activated = &mut room.activated[..rows * inner];
             product(isa, &block.up, normed, up);
-            gelu(isa, up, activated);
-            add_to_rows(isa, x, middle, &block.down.1);
+            self.activation.forward(up, activated);
+            add_vector(isa, x, middle, &block.down.1);
             block.down.0.multiply(isa, activated, x, true);
         }
         for part in parts {
@@ -197,14 +226,8 @@ impl TransformerDecoder {
         }
         let (count, [gain, bias]) = (parts.len(), &self.final_norm);
         let states = &mut room.normed[..count * width];
-        normalise(
-            isa,
-            &room.middle[..count * width],
-            gain,
-            bias,
-            states,
-            &mut room.stats[..count],
-        );
+        let (rows, stats) = (&room.middle[..count * width], &mut room.stats[..count]);
+        self.norm.forward(rows, gain, bias, states, stats);
         self.output.multiply(isa, states, logits, false);
     }
 }
@@ -222,99 +245,81 @@ impl Sequence {
         attended: &mut [f32],
         scores: &mut [f32],
     ) {
-        let TransformerSizes {
-            width,
-            heads,
-            context,
-            ..
-        } = sizes;
-        let head_width = sizes.head_width();
+        let (context, head_width) = (sizes.context, sizes.head_width());
+        let (width, key_width, triple) = (sizes.query_width(), sizes.key_width(), sizes.qkv_width());
         let (rows, seen) = (attended.len() / width, first + attended.len() / width);
         let scores = &mut scores[..rows * seen];
         let (keys, values) = (&mut self.keys[layer], &mut self.values[layer]);
-        for head in 0..heads {
-            let column = head * head_width;
+        let group = sizes.heads / sizes.key_heads();
+        for key_head in 0..sizes.key_heads() {
+            let column = key_head * head_width;
             let place = column * context;
             let keys = &mut keys[place..place + head_width * context];
             let values = &mut values[place..place + head_width * context];
-            for (row, line) in qkv.chunks_exact(3 * width).enumerate() {
+            for (row, line) in qkv.chunks_exact(triple).enumerate() {
                 let (key, value) = (
                     &line[width + column..][..head_width],
-                    &line[2 * width + column..][..head_width],
+                    &line[width + key_width + column..][..head_width],
                 );
                 for (number, &part) in key.iter().enumerate() {
                     keys[number * context + first + row] = part;
                 }
                 values[(first + row) * head_width..][..head_width].copy_from_slice(value);
             }
-            let left = Left::strided(&qkv[column..], 3 * width, 1);
-            let across = Extent {
-                rows,
-                cols: seen,
-                depth: head_width,
-            };
-            matmul(
-                isa,
-                across,
-                1.0,
-                left,
-                Right::Rows(keys, context),
-                scores,
-                seen,
-                false,
-            );
-            let scale = (1.0 / (head_width as f64).sqrt()) as f32;
-            causal_softmax(isa, scores, seen, seen, first, scale);
-            let left = Left::strided(scores, seen, 1);
-            let along = Extent {
-                rows,
-                cols: head_width,
-                depth: seen,
-            };
-            matmul(
-                isa,
-                along,
-                1.0,
-                left,
-                Right::Rows(values, head_width),
-                &mut attended[column..],
-                width,
-                false,
-            );
+            for column in (key_head * group..(key_head + 1) * group).map(|head| head * head_width) {
+                let left = Left::strided(&qkv[column..], triple, 1);
+                let across = Extent {
+                    rows,
+                    cols: seen,
+                    depth: head_width,
+                };
+                let right = Right::Rows(keys, context);
+                matmul(isa, across, 1.0, left, right, scores, seen, false);
+                let scale = (1.0 / (head_width as f64).sqrt()) as f32;
+                causal_softmax(isa, scores, seen, seen, first, scale);
+                let left = Left::strided(scores, seen, 1);
+                let along = Extent {
+                    rows,
+                    cols: head_width,
+                    depth: seen,
+                };
+                let right = Right::Rows(values, head_width);
+                let attended = &mut attended[column..];
+                matmul(isa, along, 1.0, left, right, attended, width, false);
+            }
         }
     }
 }
 
 impl Room {
     fn fit(&mut self, sizes: TransformerSizes, rows: usize) {
-        let TransformerSizes {
-            width,
-            inner,
-            context,
-            ..
-        } = sizes;
+        let width = sizes.width;
+        let normed = match sizes.architecture.head_norms {
+            true => sizes.heads + sizes.key_heads(),
+            false => 0,
+        };
         for (all, each) in [
+            (&mut self.heads, normed * sizes.head_width()),
             (&mut self.x, width),
             (&mut self.normed, width),
-            (&mut self.qkv, 3 * width),
-            (&mut self.attended, width),
+            (&mut self.qkv, sizes.qkv_width()),
+            (&mut self.attended, sizes.query_width()),
             (&mut self.middle, width),
-            (&mut self.up, inner),
-            (&mut self.activated, inner),
-            (&mut self.scores, context),
+            (&mut self.up, sizes.up_width()),
+            (&mut self.activated, sizes.inner),
+            (&mut self.scores, sizes.context),
         ] {
             all.resize(all.len().max(rows * each), 0.0);
         }
-        self.stats.resize(self.stats.len().max(rows), [0.0; 2]);
+        for (all, each) in [(&mut self.stats, 1), (&mut self.head_stats, normed)] {
+            all.resize(all.len().max(rows * each), [0.0; 2]);
+        }
     }
 }
 
 /// `target = source * matrix + bias`, row by row.
 fn product(isa: Isa, (panels, bias): &(Panels<f32>, Vec<f32>), source: &[f32], target: &mut [f32]) {
-    for line in target.chunks_exact_mut(bias.len()) {
-        line.copy_from_slice(bias);
-    }
-    panels.multiply(isa, source, target, true);
+    panels.multiply_and_add(isa, source, bias, target);
 }
 
 impl Decoder for TransformerDecoder {

@@ -198,32 +198,84 @@ impl<T: Scalar> Gram<T> {
     }
 }
 
-/// Gradients of token vectors that are both read and predicted from.
+/// The parts of one sequence's gradients of embedding and output matrix.
+#[derive(Clone, Copy)]
+pub(super) struct Table<'a, T> {
+    pub(super) width: usize,
+    pub(super) inputs: &'a [u32],
+    /// The gradient of each row of the residual stream, which the rows of the embedding that `inputs` point at get `scale` times.
+    pub(super) gathered: &'a [T],
+    pub(super) scale: f64,
+    pub(super) states: &'a [T],
+    /// As [`Head::each_kept`](super::head::Head::each_kept) gives them.
+    pub(super) logits: &'a [T],
+    pub(super) lanes: usize,
+}
+
+impl<'a, T: Scalar> Table<'a, T> {
+    fn gathered(self, t: usize) -> &'a [T] {
+        &self.gathered[t * self.width..(t + 1) * self.width]
+    }
+
+    /// Squared norm of the gradient of an embedding that is no output matrix: the rows of one token are added up first.
+    pub(super) fn of_lookups(self) -> Square {
+        let (mut total, mut lengths) = (0.0, 0.0);
+        let mut sum = vec![0.0; self.width];
+        for (t, token) in self.inputs.iter().enumerate() {
+            lengths += sum_of_squares(self.gathered(t)).sqrt();
+            if self.inputs[..t].contains(token) {
+                continue;
+            }
+            sum.fill(0.0);
+            for s in (t..self.inputs.len()).filter(|&s| self.inputs[s] == *token) {
+                let row = sum.iter_mut().zip(self.gathered(s));
+                row.for_each(|(sum, value)| *sum += value.wide());
+            }
+            total += sum.iter().map(|value| value * value).sum::<f64>();
+        }
+        let square = self.scale * self.scale;
+        Square {
+            value: square * total,
+            terms: square * lengths * lengths,
+        }
+    }
+}
+
+/// Gradients of matrices with a row per token.
 impl<T: Scalar> Gram<T> {
-    /// The squared norm of a sequence's gradient of the embedding. `output_part` is that of `logits states` alone, `logits` as
-    /// [`Head::each_kept`](super::head::Head::each_kept) gives it; the rows `inputs` point at get `gathered` on top, those of
-    /// one token added up.
-    #[allow(clippy::too_many_arguments)]
-    pub(super) fn of_embedding(
-        &mut self,
-        output_part: Square,
-        inputs: &[u32],
-        gathered: &[T],
-        states: &[T],
-        width: usize,
-        logits: &[T],
-        lanes: usize,
-    ) -> Square {
+    /// The squared norm of a sequence's gradient of an output matrix that is no embedding. `part` is that of `logits states` by Gram
+    /// matrices.
+    pub(super) fn of_output(&mut self, part: Square, table: Table<'_, T>) -> Square {
+        let mut total = part;
+        if total.is_lost() {
+            self.write_output(table);
+            total.value = sum_of_squares(&self.product);
+        }
+        total
+    }
+
+    /// The squared norm of a sequence's gradient of the embedding of a model that predicts with it. `part` is that of `logits states`
+    /// alone; the rows `inputs` point at get `gathered` on top, those of one token added up.
+    pub(super) fn of_tied(&mut self, part: Square, table: Table<'_, T>) -> Square {
+        let Table {
+            width,
+            inputs,
+            gathered,
+            scale,
+            states,
+            logits,
+            lanes,
+        } = table;
         let count = inputs.len();
-        let row = |t: usize| &gathered[t * width..(t + 1) * width];
-        let mut total = output_part.value;
-        let mut lengths = output_part.terms.sqrt();
+        let mut total = part.value;
+        let mut lengths = part.terms.sqrt();
         for t in 0..count {
-            let square = dot(self.isa, row(t), row(t)).wide();
+            let row = table.gathered(t);
+            let square = scale * scale * dot(self.isa, row, row).wide();
             lengths += square.sqrt();
             total += square;
             for s in (0..t).filter(|&s| inputs[s] == inputs[t]) {
-                total += 2.0 * dot(self.isa, row(t), row(s)).wide();
+                total += scale * scale * 2.0 * dot(self.isa, row, table.gathered(s)).wide();
             }
         }
         pack_panels_transposed(self.isa, states, width, width, count, &mut self.panels);
@@ -246,28 +298,36 @@ impl<T: Scalar> Gram<T> {
         );
         for (t, &token) in inputs.iter().enumerate() {
             let along = &self.left[t * count..(t + 1) * count];
-            total += 2.0 * dot(self.isa, along, &logits[token as usize * lanes..][..count]).wide();
+            let along = dot(self.isa, along, &logits[token as usize * lanes..][..count]).wide();
+            total += scale * 2.0 * along;
         }
         let mut total = Square {
             value: total,
             terms: lengths * lengths,
         };
         if total.is_lost() {
-            total.value = self.of_written_embedding(inputs, gathered, states, width, logits, lanes);
+            self.write_output(table);
+            let scale = T::of(scale);
+            for (t, &token) in inputs.iter().enumerate() {
+                let line = &mut self.product[token as usize * width..][..width];
+                let row = line.iter_mut().zip(table.gathered(t));
+                row.for_each(|(sum, value)| *sum += scale * *value);
+            }
+            total.value = sum_of_squares(&self.product);
         }
         total
     }
 
-    /// The squared norm of the embedding's gradient, from the gradient written out.
-    fn of_written_embedding(
-        &mut self,
-        inputs: &[u32],
-        gathered: &[T],
-        states: &[T],
-        width: usize,
-        logits: &[T],
-        lanes: usize,
-    ) -> f64 {
+    /// Writes the gradient of an output matrix out.
+    fn write_output(&mut self, table: Table<'_, T>) {
+        let Table {
+            width,
+            inputs,
+            states,
+            logits,
+            lanes,
+            ..
+        } = table;
         // The last line of `logits` may end with the sequence's own lanes.
         let words = (logits.len() + lanes - inputs.len()) / lanes;
         self.product.clear();
@@ -287,11 +347,6 @@ impl<T: Scalar> Gram<T> {
             width,
             false,
         );
-        for (&token, row) in inputs.iter().zip(gathered.chunks_exact(width)) {
-            let line = &mut self.product[token as usize * width..][..width];
-            line.iter_mut().zip(row).for_each(|(sum, value)| *sum += *value);
-        }
-        sum_of_squares(&self.product)
     }
 }
 
@@ -462,7 +517,16 @@ mod tests {
                 let mut own = vec![0.0f32; inputs.len().pow(2)];
                 gram.add_lower_of_columns(&logits, LANES, inputs.len(), 6, &mut own);
                 let output_part = gram.against(&own, &states, WIDTH);
-                let got = gram.of_embedding(output_part, &inputs, &gathered, &states, WIDTH, &logits, LANES);
+                let table = Table {
+                    width: WIDTH,
+                    inputs: &inputs,
+                    gathered: &gathered,
+                    scale: 1.0,
+                    states: &states,
+                    logits: &logits,
+                    lanes: LANES,
+                };
+                let got = gram.of_tied(output_part, table);
                 assert!(
                     (got.value / expected - 1.0).abs() < 5e-3,
                     "{part}: {got:?} {expected}"

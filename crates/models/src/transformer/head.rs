@@ -1,10 +1,10 @@
-//! Tied output and cross-entropy, over runs of rows and blocks of the vocabulary.
+//! Output matrix and cross-entropy, over runs of rows and blocks of the vocabulary.
 //!
-//! Logits stand transposed, one line per word and one lane per row, so that the embedding is the left operand of every
+//! Logits stand transposed, one line per word and one lane per row, so that the output matrix is the left operand of every
 //! product, unpacked, and softmax reductions are elementwise. A block of logits is turned into exponentials, relative to the
 //! maximum so far, while it is in cache; when the last block has told maximum and sum, each is brought to a gradient of
-//! logits and multiplied into the gradients of states and embedding. Only one run's exponentials exist at a time, unless the
-//! gradient of the embedding has to wait for weights of the sequences.
+//! logits and multiplied into the gradients of states and output matrix. Only one run's exponentials exist at a time, unless the
+//! gradient of the output matrix has to wait for weights of the sequences.
 
 mod evaluation;
 mod kept;
@@ -23,7 +23,7 @@ use std::ops::Range;
 
 /// Rows handled together, unless one sequence is longer.
 const CHUNK: usize = 256;
-/// Values of the embedding that a block of words has at most: with its logits, it stays in a core's cache.
+/// Values of the output matrix that a block of words has at most: with its logits, it stays in a core's cache.
 const BLOCK_VALUES: usize = 1 << 16;
 /// Lanes are padded to whole vectors.
 const LANES: usize = 16;
@@ -90,37 +90,37 @@ impl<T: Scalar> Head<T> {
 
     /// Losses, and the gradient of the states where `row_weight` is each row's part of the loss.
     ///
-    /// `states` and `states_gradient` are `[rows, width]`. The gradient of the embedding is added to the slice in `then`,
+    /// `states` and `states_gradient` are `[rows, width]`. The gradient of the output matrix is added to the slice in `then`,
     /// or the squared norm of each sequence's part of it to the list, while the gradients of the logits are kept for
     /// [`add_weighted`](Self::add_weighted).
     pub(super) fn forward_backward(
         &mut self,
-        embedding: &[T],
+        matrix: &[T],
         rows: &Rows,
         states: &[T],
         row_weight: &[T],
         states_gradient: &mut [T],
-        mut then: Embedding<'_, T>,
+        mut then: Output<'_, T>,
     ) {
         let mut offset = 0;
         for run in rows.chunks(CHUNK) {
             let span = rows.span(&run);
             let lanes = lanes_of(span.len());
             let place = offset..offset + self.vocab * lanes;
-            if let Embedding::Norms { .. } = then {
+            if let Output::Norms { .. } = then {
                 offset = place.end;
             }
             let mut logits = std::mem::take(&mut self.logits);
             let states = &states[span.start * self.width..span.end * self.width];
             self.exponentials(
-                embedding,
+                matrix,
                 states,
                 &rows.targets[span.clone()],
                 &mut logits[place.clone()],
             );
             self.losses(rows, &span, row_weight);
             self.gradients(
-                embedding,
+                matrix,
                 rows,
                 &run,
                 states,
@@ -133,7 +133,7 @@ impl<T: Scalar> Head<T> {
     }
 
     /// Exponentials of one run's logits, with sums and maxima.
-    fn exponentials(&mut self, embedding: &[T], states: &[T], targets: &[u32], logits: &mut [T]) {
+    fn exponentials(&mut self, matrix: &[T], states: &[T], targets: &[u32], logits: &mut [T]) {
         let (isa, width, count) = (self.isa, self.width, targets.len());
         let lanes = lanes_of(count);
         pack_panels_transposed(isa, states, width, width, count, &mut self.states);
@@ -147,7 +147,7 @@ impl<T: Scalar> Head<T> {
                 cols: lanes,
                 depth: width,
             };
-            let left = Left::strided(&embedding[words.start * width..], width, 1);
+            let left = Left::strided(&matrix[words.start * width..], width, 1);
             let next = words.end * width..(words.end + self.block).min(self.vocab) * width;
             matmul_ahead(
                 isa,
@@ -158,7 +158,7 @@ impl<T: Scalar> Head<T> {
                 logits,
                 lanes,
                 false,
-                &embedding[next],
+                &matrix[next],
             );
             for (lane, &target) in targets.iter().enumerate() {
                 if words.contains(&(target as usize)) {
@@ -200,25 +200,25 @@ impl<T: Scalar> Head<T> {
         }
     }
 
-    /// From exponentials to gradients of logits, and on to those of states and embedding.
+    /// From exponentials to gradients of logits, and on to those of states and output matrix.
     #[allow(clippy::too_many_arguments)]
     fn gradients(
         &mut self,
-        embedding: &[T],
+        matrix: &[T],
         rows: &Rows,
         run: &Range<usize>,
         states: &[T],
         states_gradient: &mut [T],
         logits: &mut [T],
-        then: &mut Embedding<'_, T>,
+        then: &mut Output<'_, T>,
     ) {
         let (isa, width, span) = (self.isa, self.width, rows.span(run));
         let (count, lanes) = (span.len(), lanes_of(span.len()));
         let targets = &rows.targets[span.clone()];
         let states_gradient = &mut states_gradient[span.start * width..span.end * width];
         match then {
-            Embedding::Add(_) => pack_panels(isa, states, width, count, width, &mut self.states),
-            Embedding::Norms { grams, .. } => {
+            Output::Add(_) => pack_panels(isa, states, width, count, width, &mut self.states),
+            Output::Norms { grams, .. } => {
                 let len: usize = run
                     .clone()
                     .map(|sequence| rows.range(sequence).len().pow(2))
@@ -226,7 +226,7 @@ impl<T: Scalar> Head<T> {
                 grams.clear();
                 grams.resize(len, T::ZERO);
             }
-            Embedding::Frozen => {}
+            Output::Frozen => {}
         }
         for (number, words) in self.blocks().enumerate() {
             let block_maximum = &self.block_maximum[number * lanes..][..lanes];
@@ -249,11 +249,11 @@ impl<T: Scalar> Head<T> {
                 depth: words.len(),
             };
             let vectors = words.start * width..words.end * width;
-            let right = Right::Rows(&embedding[vectors.clone()], width);
+            let right = Right::Rows(&matrix[vectors.clone()], width);
             let left = Left::strided(logits, 1, lanes);
             matmul(isa, back, T::ONE, left, right, states_gradient, width, number > 0);
             match then {
-                Embedding::Add(target) => {
+                Output::Add(target) => {
                     let extent = Extent {
                         rows: words.len(),
                         cols: width,
@@ -272,7 +272,7 @@ impl<T: Scalar> Head<T> {
                         true,
                     );
                 }
-                Embedding::Norms { gram, grams, .. } => {
+                Output::Norms { gram, grams, .. } => {
                     let mut start = 0;
                     for sequence in run.clone() {
                         let range = rows.range(sequence);
@@ -282,10 +282,10 @@ impl<T: Scalar> Head<T> {
                         gram.add_lower_of_columns(columns, lanes, range.len(), words.len(), own);
                     }
                 }
-                Embedding::Frozen => {}
+                Output::Frozen => {}
             }
         }
-        if let Embedding::Norms { gram, grams, squares } = then {
+        if let Output::Norms { gram, grams, squares } = then {
             let mut start = 0;
             for sequence in run.clone() {
                 let range = rows.range(sequence);
@@ -298,9 +298,9 @@ impl<T: Scalar> Head<T> {
     }
 }
 
-/// The use of the embedding's gradient.
-pub(super) enum Embedding<'a, T> {
-    /// The gradient is dropped: the embedding is not trained.
+/// The use of the output matrix's gradient.
+pub(super) enum Output<'a, T> {
+    /// The gradient is dropped: the output matrix is not trained.
     Frozen,
     /// The gradient is added to this.
     Add(&'a mut [T]),

@@ -52,6 +52,16 @@ impl<T: Scalar> Panels<T> {
         }
     }
 
+    /// `target = rows * panels + bias`, all rows of `source`; a model without this bias has an empty one.
+    pub(super) fn multiply_and_add(&self, isa: Isa, source: &[T], bias: &[T], target: &mut [T]) {
+        if !bias.is_empty() {
+            for row in target.chunks_exact_mut(bias.len()) {
+                row.copy_from_slice(bias);
+            }
+        }
+        self.multiply(isa, source, target, !bias.is_empty());
+    }
+
     /// `target (+)= rows * panels`, all rows of `source`.
     pub(super) fn multiply(&self, isa: Isa, source: &[T], target: &mut [T], accumulate: bool) {
         let (depth, cols) = (self.depth, self.cols);

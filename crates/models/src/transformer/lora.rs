@@ -21,7 +21,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy)]
 pub(super) struct Product<'a, T> {
     pub(super) layer: usize,
-    /// Its place in [`matrices`](super::adapters::matrices).
+    /// Its place in [`BlockMatrix::ALL`](super::BlockMatrix).
     pub(super) number: usize,
     pub(super) x: &'a [T],
     pub(super) input: usize,
@@ -44,7 +44,7 @@ pub(super) struct Lora<T> {
 
 impl<T: Scalar> Lora<T> {
     pub(super) fn new(isa: Isa, adapters: &Arc<Adapters>, sizes: TransformerSizes, max_rows: usize) -> Self {
-        let widest = (3 * sizes.width).max(sizes.inner);
+        let widest = sizes.widest();
         let zeros = |len: usize| vec![T::ZERO; len];
         Self {
             isa,

@@ -1,39 +1,49 @@
+use super::{Positions, TransformerSizes};
 use crate::scalar::Scalar;
-
-/// Base of the angles' geometric progression.
-const BASE: f64 = 10_000.0;
 
 /// Cosines and sines of every position and pair.
 #[derive(Debug)]
 pub(super) struct Rotary<T> {
     half: usize,
-    heads: usize,
-    /// `[context, half]`: cosine and sine.
+    /// Heads that are turned, those of queries and those of keys, and the width of a row.
+    turned: usize,
+    row: usize,
+    /// `[context, half]`: cosine and sine, times the factor that scaling gives queries and keys.
     turns: Vec<[T; 2]>,
 }
 
 impl<T: Scalar> Rotary<T> {
-    pub(super) fn new(context: usize, heads: usize, head_width: usize) -> Self {
-        let half = head_width / 2;
-        let turn = |index: usize| {
-            let (position, pair) = ((index / half) as f64, (index % half) as f64);
-            let angle = position / BASE.powf(pair / half as f64);
-            [T::of(angle.cos()), T::of(angle.sin())]
-        };
-        Self {
-            half,
-            heads,
-            turns: (0..context * half).map(turn).collect(),
+    /// The turns of the first `context` positions; `None` for a model with learned positions.
+    pub(super) fn of(sizes: TransformerSizes, context: usize) -> Option<Self> {
+        if sizes.positions == Positions::Learned {
+            return None;
         }
+        let (half, base) = (sizes.head_width() / 2, sizes.architecture.rotary_base);
+        let scaling = sizes.architecture.rotary_scaling;
+        let divisor = |pair: usize| scaling.map_or(1.0, |scaling| scaling.divisor(base, half, pair));
+        let divisors: Vec<f64> = (0..half).map(divisor).collect();
+        let factor = scaling.map_or(1.0, super::RotaryScaling::attention_factor);
+        let turn = |index: usize| {
+            let (position, pair) = ((index / half) as f64, index % half);
+            let angle = position / base.powf(pair as f64 / half as f64) / divisors[pair];
+            [T::of(factor * angle.cos()), T::of(factor * angle.sin())]
+        };
+        Some(Self {
+            half,
+            turned: sizes.heads + sizes.key_heads(),
+            row: sizes.qkv_width(),
+            turns: (0..context * half).map(turn).collect(),
+        })
     }
 
-    /// Turns queries and keys of one sequence, rows of `[3 heads, 2 half]` from position `first` on; back where `backward`.
+    /// Turns queries and keys of one sequence, rows of queries, keys and values from position `first` on; back where `backward`, which
+    /// is the transpose.
     pub(super) fn turn(&self, rows: &mut [T], first: usize, backward: bool) {
         let width = 2 * self.half;
         let sign = if backward { -T::ONE } else { T::ONE };
-        let lines = rows.chunks_exact_mut(3 * self.heads * width);
+        let lines = rows.chunks_exact_mut(self.row);
         for (row, turns) in lines.zip(self.turns.chunks_exact(self.half).skip(first)) {
-            for head in row[..2 * self.heads * width].chunks_exact_mut(width) {
+            for head in row[..self.turned * width].chunks_exact_mut(width) {
                 let (first, second) = head.split_at_mut(self.half);
                 for ((a, b), &[cosine, sine]) in first.iter_mut().zip(second).zip(turns) {
                     let sine = sign * sine;
@@ -52,7 +62,17 @@ mod tests {
     /// gives back.
     #[test]
     fn products_depend_on_the_distance() {
-        let rotary = Rotary::<f64>::new(9, 1, 6);
+        let sizes = TransformerSizes {
+            vocab: 2,
+            layers: 1,
+            width: 6,
+            heads: 1,
+            context: 9,
+            inner: 1,
+            positions: Positions::Rotary,
+            architecture: crate::Architecture::GPT2,
+        };
+        let rotary = Rotary::<f64>::of(sizes, 9).unwrap();
         let line: Vec<f64> = (0..18).map(|i| f64::from(i).sin()).collect();
         let rows = line.repeat(9);
         let mut turned = rows.clone();

@@ -4,6 +4,7 @@ use crate::explicit::Explicit;
 use crate::kernels::isa::Isa;
 use crate::sequence::{SequenceWeights, StateMode, StepStats};
 use crate::testing::{self, assert_close, batch_of, numbers, pack, unpack};
+use std::ops::Range;
 
 fn sizes(vocab: usize, layers: usize, width: usize, heads: usize, positions: Positions) -> TransformerSizes {
     TransformerSizes {
@@ -14,6 +15,7 @@ fn sizes(vocab: usize, layers: usize, width: usize, heads: usize, positions: Pos
         context: 40,
         inner: 4 * width,
         positions,
+        architecture: Architecture::GPT2,
     }
 }
 
@@ -42,7 +44,7 @@ fn parameters(model: &Transformer, seed: u64) -> Vec<f64> {
         return params;
     }
     for block in &model.tensors.blocks {
-        for gain in [&block.norm1, &block.norm2] {
+        for gain in [&block.norm1, &block.norm2, &block.query_norm, &block.key_norm] {
             params[gain.clone()].iter_mut().for_each(|value| *value += 1.0);
         }
     }
@@ -391,3 +393,4 @@ fn initial_parameters_are_fixed_bytes() {
 }
 
 mod adapters;
+mod llama;

@@ -1,14 +1,19 @@
-use super::block::{Activations, Block, Gradients, by, vectors_len};
+use super::adapters::BlockMatrix;
+use super::block::{Activations, Block, Gradients, by};
 use super::gram::{Gram, Square};
 use super::head::Head;
 use super::linear::WeightGradient;
 use super::lora::Lora;
+use super::norm::Normaliser;
 use super::rows::Rows;
 use super::{Tensors, Transformer, TransformerSizes};
 use crate::batch::SequenceBatch;
 use crate::error::{ModelError, Result, check_count, check_learning_rate};
 use crate::explicit::check_weights;
-use crate::kernels::{isa::Isa, layer_norm::normalise, vector::add_scaled};
+use crate::kernels::{
+    isa::Isa,
+    vector::{add_scaled, scale_rows},
+};
 use crate::scalar::Scalar;
 use crate::sequence::{SequenceWeights, SequenceWorker, StateMode, StepStats};
 use crate::target::UpdateTarget;
@@ -26,6 +31,7 @@ pub(crate) struct Worker<T> {
     pub(super) max_rows: usize,
     pub(super) rows: Rows,
     pub(super) block: Block<T>,
+    pub(super) norm: Normaliser,
     pub(super) head: Head<T>,
     /// Input of every block, and the output of the last, `[rows, width]`.
     pub(super) residual: Vec<Vec<T>>,
@@ -41,7 +47,8 @@ pub(crate) struct Worker<T> {
     pub(super) gradient: Vec<T>,
     /// Gradients of gains and biases: a line for all blocks and the final norm, one for every sequence where they wait.
     pub(super) vectors: Vec<T>,
-    pub(super) embedding_gradient: Vec<T>,
+    /// Gradient of the output matrix.
+    pub(super) output_gradient: Vec<T>,
     pub(super) weight_gradient: WeightGradient<T>,
     pub(super) gram: Gram<T>,
     pub(super) grams: Vec<T>,
@@ -65,12 +72,9 @@ impl<T: Scalar> Worker<T> {
         let max_sequences = max_sequences.min(max_rows);
         let longest = sizes.context.min(max_rows);
         let TransformerSizes {
-            vocab,
-            layers,
-            width,
-            inner,
-            ..
+            vocab, layers, width, ..
         } = sizes;
+        let most_inputs = BlockMatrix::ALL.map(|matrix| sizes.extents(matrix)[0]);
         let slots = if model.recompute { 1 } else { layers };
         let matrix = || vec![T::ZERO; max_rows * width];
         Self {
@@ -83,6 +87,7 @@ impl<T: Scalar> Worker<T> {
             max_rows,
             rows: Rows::new(max_sequences, max_rows),
             block: Block::new(isa, sizes, max_rows),
+            norm: Normaliser::new(isa, &sizes.architecture),
             head: Head::new(isa, vocab, width, longest, max_rows),
             residual: (0..=layers).map(|_| matrix()).collect(),
             kept: (0..slots).map(|_| Activations::new(sizes, max_rows)).collect(),
@@ -91,12 +96,12 @@ impl<T: Scalar> Worker<T> {
             states: matrix(),
             states_gradient: matrix(),
             gradient: matrix(),
-            vectors: vec![T::ZERO; layers * vectors_len(sizes) + 2 * width],
-            embedding_gradient: match model.adapters {
+            vectors: vec![T::ZERO; model.tensors.all_vectors()],
+            output_gradient: match model.adapters {
                 None => vec![T::ZERO; vocab * width],
                 Some(_) => Vec::new(),
             },
-            weight_gradient: WeightGradient::new(isa, max_rows, width.max(inner)),
+            weight_gradient: WeightGradient::new(isa, max_rows, most_inputs.into_iter().fold(0, usize::max)),
             gram: Gram::new(isa),
             grams: Vec::new(),
             squares: vec![Square::default(); max_sequences],
@@ -126,7 +131,7 @@ impl<T: Scalar> Worker<T> {
 
     /// Length of the gradients of all gains and biases.
     pub(super) fn vectors_stride(&self) -> usize {
-        self.sizes.layers * vectors_len(self.sizes) + 2 * self.sizes.width
+        self.tensors.all_vectors()
     }
 
     /// Embedding, blocks and final norm of the gathered rows. What a backward pass needs of every block is kept or, in
@@ -141,6 +146,9 @@ impl<T: Scalar> Worker<T> {
                 let token = self.rows.inputs[row] as usize;
                 let line = &mut self.residual[0][row * width..(row + 1) * width];
                 line.copy_from_slice(&embedding[token * width..(token + 1) * width]);
+                if self.sizes.architecture.scaled_embedding {
+                    scale_rows(isa, line, width, &[T::of(self.sizes.embedding_scale())]);
+                }
                 if !positions.is_empty() {
                     add_scaled(isa, line, T::ONE, &positions[position * width..][..width]);
                 }
@@ -150,8 +158,7 @@ impl<T: Scalar> Worker<T> {
             self.forward_block(params, layer, keep);
         }
         let last = if keep { self.sizes.layers } else { 0 };
-        normalise(
-            isa,
+        self.norm.forward(
             &self.residual[last][all.clone()],
             &params[self.tensors.final_norm.clone()],
             &params[self.tensors.final_norm_bias.clone()],
@@ -251,7 +258,7 @@ impl<T: Scalar> Worker<T> {
         }
         let states = &self.gradient[..self.rows.len() * width];
         self.head
-            .evaluate(&params[self.tensors.embedding.clone()], states, sink)
+            .evaluate(&params[self.tensors.output.clone()], states, sink)
     }
 }
 

@@ -5,9 +5,10 @@
 //! `attn.masked_bias`) are passed over, and so is an output matrix `lm_head.weight` that equals the embedding.
 //!
 //! ```
-//! use undertone_models::{ModelSpec, Positions, SequenceModel, Transformer, TransformerSizes, weights::gpt2};
+//! use undertone_models::{Architecture, ModelSpec, Positions, SequenceModel, Transformer, TransformerSizes, weights::gpt2};
 //! let sizes = TransformerSizes {
 //!     vocab: 20, layers: 2, width: 64, heads: 1, context: 16, inner: 256, positions: Positions::Learned,
+//!     architecture: Architecture::GPT2,
 //! };
 //! let model = Transformer::new(sizes)?;
 //! let bytes = gpt2::write(&model, &model.initial_params(1))?;

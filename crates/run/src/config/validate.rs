@@ -91,7 +91,7 @@ impl AuditConfig {
 
 /// Checks that no sentence is longer than the context of a transformer.
 pub(crate) fn fits_context(model: &ModelSpec, data: &CorpusSpec) -> Result<()> {
-    let ModelSpec::Transformer { context, .. } = *model else {
+    let Some(context) = model.context() else {
         return Ok(());
     };
     // EOS, or BOS, is one more.

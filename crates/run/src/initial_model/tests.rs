@@ -1,5 +1,5 @@
 use undertone_models::weights::{self, gpt2};
-use undertone_models::{LoraSpec, LoraTarget};
+use undertone_models::{BlockMatrix, LoraSpec};
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn transformer(heads: usize, lora: Option<&LoraSpec>) -> ModelSpec {
     .unwrap()
 }
 
-fn lora(rank: usize, alpha: f64, targets: &[LoraTarget]) -> LoraSpec {
+fn lora(rank: usize, alpha: f64, targets: &[BlockMatrix]) -> LoraSpec {
     let targets = targets.to_vec();
     LoraSpec { rank, alpha, targets }
 }
@@ -116,7 +116,7 @@ fn adapted(spec: &LoraSpec) -> (Vec<u8>, Vec<f32>, Vec<f32>) {
 
 #[test]
 fn adapters_start_from_models_with_and_without_adapters() {
-    let own = lora(2, 4.0, &[LoraTarget::Qkv, LoraTarget::Up]);
+    let own = lora(2, 4.0, &[BlockMatrix::Qkv, BlockMatrix::Up]);
     let spec = transformer(2, Some(&own));
     let (file, adapters, merged) = adapted(&own);
     // They go on from a file with adapters.
@@ -139,7 +139,7 @@ fn adapters_start_from_models_with_and_without_adapters() {
 
 #[test]
 fn other_adapters_and_heads_are_refused_by_key() {
-    let targets = [LoraTarget::Qkv, LoraTarget::Up];
+    let targets = [BlockMatrix::Qkv, BlockMatrix::Up];
     let (file, ..) = adapted(&lora(2, 4.0, &targets));
     let check = |heads, lora: &LoraSpec, expected: &str| {
         refused(

@@ -14,7 +14,7 @@ impl<T: Scalar> Head<T> {
     /// normaliser that is not finite.
     pub(in super::super) fn evaluate(
         &mut self,
-        embedding: &[T],
+        matrix: &[T],
         states: &[T],
         sink: &mut dyn FnMut(usize, &[T], T),
     ) -> Result<(), f64> {
@@ -23,7 +23,7 @@ impl<T: Scalar> Head<T> {
             let rows = states.len() / width;
             for start in (0..vocab).step_by(PANEL) {
                 let words = PANEL.min(vocab - start);
-                let vectors = &embedding[start * width..(start + words) * width];
+                let vectors = &matrix[start * width..(start + words) * width];
                 pack_panels_transposed(isa, vectors, width, width, words, &mut self.states);
                 let extent = Extent {
                     rows,

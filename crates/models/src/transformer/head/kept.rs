@@ -20,7 +20,7 @@ impl<T: Scalar> Head<T> {
         self.logits.resize(len, T::ZERO);
     }
 
-    /// Calls `visit(sequence, columns, lanes)` for every sequence after a pass with [`Embedding::Norms`]: its gradient of
+    /// Calls `visit(sequence, columns, lanes)` for every sequence after a pass with [`Output::Norms`]: its gradient of
     /// logits, entry `v` of row `t` at `v * lanes + t` of `columns`.
     pub(in super::super) fn each_kept(&self, rows: &Rows, mut visit: impl FnMut(usize, &[T], usize)) {
         let mut offset = 0;
@@ -39,7 +39,7 @@ impl<T: Scalar> Head<T> {
         }
     }
 
-    /// Adds the gradient of the embedding with every row multiplied by its weight, after a pass with [`Embedding::Norms`].
+    /// Adds the gradient of the output matrix with every row multiplied by its weight, after a pass with [`Output::Norms`].
     /// `states` are multiplied in place.
     pub(in super::super) fn add_weighted(
         &mut self,

@@ -1,6 +1,7 @@
 //! Low-rank adapters: gradients, files, merging, and what is refused.
 
 use super::*;
+use crate::error::ModelError;
 
 fn base(positions: Positions) -> Transformer {
     Transformer::new(TransformerSizes {
@@ -10,15 +11,20 @@ fn base(positions: Positions) -> Transformer {
     .unwrap()
 }
 
-fn lora(rank: usize, alpha: f64, targets: &[LoraTarget]) -> LoraSpec {
+fn lora(rank: usize, alpha: f64, targets: &[BlockMatrix]) -> LoraSpec {
     let targets = targets.to_vec();
     LoraSpec { rank, alpha, targets }
 }
 
-const ALL: [LoraTarget; 4] = [LoraTarget::Qkv, LoraTarget::O, LoraTarget::Up, LoraTarget::Down];
+const ALL: [BlockMatrix; 4] = [
+    BlockMatrix::Qkv,
+    BlockMatrix::O,
+    BlockMatrix::Up,
+    BlockMatrix::Down,
+];
 
 /// Adapters on a small base, which [`parameters`] puts `B` away from zero of.
-fn adapted(positions: Positions, targets: &[LoraTarget]) -> Transformer {
+fn adapted(positions: Positions, targets: &[BlockMatrix]) -> Transformer {
     let base = base(positions);
     let params = narrow(&parameters(&base, 21));
     base.with_lora(params, &lora(3, 6.0, targets)).unwrap()
@@ -29,8 +35,8 @@ fn adapters_match_finite_differences_and_the_merged_model() {
     for (positions, targets) in [
         (Positions::Learned, &ALL[..]),
         (Positions::Rotary, &ALL),
-        (Positions::Learned, &[LoraTarget::Down, LoraTarget::Qkv]),
-        (Positions::Rotary, &[LoraTarget::O]),
+        (Positions::Learned, &[BlockMatrix::Down, BlockMatrix::Qkv]),
+        (Positions::Rotary, &[BlockMatrix::O]),
     ] {
         let model = adapted(positions, targets);
         check_differences(&model, &[4, 1, 6, 4]);
@@ -59,7 +65,7 @@ fn adapters_match_finite_differences_and_the_merged_model() {
 /// `W + (alpha / rank) A B` by the sum over the rank, in the order of the definition.
 #[test]
 fn merging_is_the_formula() {
-    let model = adapted(Positions::Learned, &[LoraTarget::Up]);
+    let model = adapted(Positions::Learned, &[BlockMatrix::Up]);
     let params = narrow(&numbers(model.layout.len(), 4, 0.5));
     let (whole, merged) = model.merged(&params).unwrap();
     let base = model.frozen();
@@ -157,7 +163,7 @@ fn unfit_adapters_are_refused() {
             "`lora.rank`: expected from 1 to 8, the smaller side of `qkv`, got 0",
         ),
         (
-            lora(9, 4.0, &[LoraTarget::Down]),
+            lora(9, 4.0, &[BlockMatrix::Down]),
             "`lora.rank`: expected from 1 to 8, the smaller side of `down`, got 9",
         ),
         (
@@ -173,7 +179,7 @@ fn unfit_adapters_are_refused() {
             "`lora.targets`: expected different ones of `qkv`, `o`, `up`, `down`, at least one, got []",
         ),
         (
-            lora(2, 4.0, &[LoraTarget::O, LoraTarget::O]),
+            lora(2, 4.0, &[BlockMatrix::O, BlockMatrix::O]),
             "`lora.targets`: expected different ones of `qkv`, `o`, `up`, `down`, at least one, got [\"o\", \"o\"]",
         ),
     ] {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::transformer::TransformerSizes;
+use crate::transformer::{Architecture, TransformerSizes};
 
 fn model(context: usize, positions: Positions) -> Transformer {
     Transformer::new(TransformerSizes {
@@ -10,6 +10,7 @@ fn model(context: usize, positions: Positions) -> Transformer {
         context,
         inner: 128,
         positions,
+        architecture: Architecture::GPT2,
     })
     .unwrap()
 }

@@ -1,0 +1,98 @@
+//! What the blocks of a transformer compute: GPT-2's choices and those of Llama and its relatives.
+
+use super::adapters::BlockMatrix;
+use super::scaling::RotaryScaling;
+use crate::kernels::layer_norm::EPSILON;
+use serde::{Deserialize, Serialize};
+
+/// The normalisation before attention, before the feed-forward layer and before the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Norm {
+    /// Layer norm: rows minus their mean, over their deviation, with gain and bias.
+    Layer,
+    /// Rows over the root of their mean square, with a gain (Zhang and Sennrich, "Root mean square layer normalization", 2019).
+    Rms,
+}
+
+/// The activation of a gated feed-forward layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Gate {
+    /// `x sigma(x)`, as in Llama, Mistral and Qwen.
+    #[default]
+    Silu,
+    /// GELU in its tanh form, as in Gemma.
+    Gelu,
+}
+
+/// The layer between `up` and `down`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FeedForward {
+    /// `gelu(x up) down`, GELU in its tanh form.
+    Gelu,
+    /// `(gate(x g) * (x u)) down`, where `up` holds `g` and `u` side by side (Shazeer, "GLU variants improve transformer",
+    /// 2020).
+    Gated(Gate),
+}
+
+/// What the blocks of a transformer compute.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Architecture {
+    /// Number of heads of keys and values, which divides the number of heads: queries of `heads / key_heads` neighbouring heads
+    /// share keys and values (Ainslie et al., "GQA", 2023). `None` for as many as heads.
+    pub key_heads: Option<usize>,
+    /// Width of a head; `None` for the width of the model over the number of heads.
+    pub head_width: Option<usize>,
+    /// The normalisation.
+    pub norm: Norm,
+    /// The constant that norms add to the variance or to the mean square.
+    pub norm_epsilon: f64,
+    /// `true` for matrices whose outputs have a bias, in the order of [`BlockMatrix::ALL`].
+    pub biases: [bool; 4],
+    /// The feed-forward layer.
+    pub feed_forward: FeedForward,
+    /// The base of rotary positions' angles: pair `i` at position `t` turns by `t / base^(2 i / head width)`.
+    pub rotary_base: f64,
+    /// The change of these angles for contexts longer than those of the first training.
+    pub rotary_scaling: Option<RotaryScaling>,
+    /// `true` to normalise queries and keys head by head, by their root mean square and one gain each per block, before they are
+    /// turned, as in Qwen3.
+    pub head_norms: bool,
+    /// `true` to multiply embeddings by the root of the width, as in Gemma.
+    pub scaled_embedding: bool,
+    /// `true` if the embedding is also the output matrix.
+    pub tied: bool,
+}
+
+impl Architecture {
+    /// GPT-2's blocks.
+    pub const GPT2: Self = Self {
+        key_heads: None,
+        head_width: None,
+        norm: Norm::Layer,
+        norm_epsilon: EPSILON,
+        biases: [true; 4],
+        feed_forward: FeedForward::Gelu,
+        rotary_base: 10_000.0,
+        rotary_scaling: None,
+        head_norms: false,
+        scaled_embedding: false,
+        tied: true,
+    };
+
+    /// Llama's blocks, without grouped queries and with an output matrix of its own.
+    pub const LLAMA: Self = Self {
+        norm: Norm::Rms,
+        norm_epsilon: 1e-6,
+        biases: [false; 4],
+        feed_forward: FeedForward::Gated(Gate::Silu),
+        tied: false,
+        ..Self::GPT2
+    };
+
+    /// `true` if outputs of this matrix have a bias.
+    #[must_use]
+    pub fn has_bias(&self, matrix: BlockMatrix) -> bool {
+        self.biases[matrix as usize]
+    }
+}

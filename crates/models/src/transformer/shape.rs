@@ -1,0 +1,204 @@
+//! Sizes of a transformer.
+
+use super::adapters::BlockMatrix;
+use super::architecture::{Architecture, FeedForward, Norm};
+use super::scaling::RotaryScaling;
+use crate::error::{ModelError, Result};
+use crate::sizes::{self, MAX_IDS, MAX_INNER, MAX_LAYERS, MAX_WIDTH};
+use serde::{Deserialize, Serialize};
+
+/// The encoding of token positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Positions {
+    /// A vector for every position, added to the embedding.
+    #[default]
+    Learned,
+    /// Queries and keys turned by angles that grow with the position (Su et al., "RoFormer", 2021, section 3.2.2): the
+    /// pair `(i, i + head width / 2)` at position `t` by `t / base^(2 i / head width)`, where the base is the architecture's.
+    Rotary,
+}
+
+/// Sizes of a transformer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TransformerSizes {
+    /// Number of token ids.
+    pub vocab: usize,
+    /// Number of blocks.
+    pub layers: usize,
+    /// Width of embeddings and of the residual stream.
+    pub width: usize,
+    /// Number of attention heads per block; it divides the width, unless the architecture gives heads a width of their own.
+    pub heads: usize,
+    /// Maximum length of a sequence in tokens.
+    pub context: usize,
+    /// Width of the feed-forward layer.
+    pub inner: usize,
+    /// The encoding of positions.
+    pub positions: Positions,
+    /// What the blocks compute.
+    pub architecture: Architecture,
+}
+
+impl TransformerSizes {
+    /// Number of parameters without adapters.
+    pub(super) fn parameters(self) -> u128 {
+        let [vocab, layers, width, context] =
+            [self.vocab, self.layers, self.width, self.context].map(|size| size as u128);
+        let positions = match self.positions {
+            Positions::Learned => context * width,
+            Positions::Rotary => 0,
+        };
+        let tables = if self.architecture.tied { 1 } else { 2 };
+        let norm = match self.architecture.norm {
+            Norm::Layer => 2 * width,
+            Norm::Rms => width,
+        };
+        let heads = if self.architecture.head_norms {
+            2 * self.head_width() as u128
+        } else {
+            0
+        };
+        let matrices = BlockMatrix::ALL.map(|matrix| {
+            let [input, output] = self.extents(matrix).map(|size| size as u128);
+            input * output
+                + if self.architecture.has_bias(matrix) {
+                    output
+                } else {
+                    0
+                }
+        });
+        let block = matrices.iter().sum::<u128>() + 2 * norm + heads;
+        tables * vocab * width + positions + layers * block + norm
+    }
+
+    pub(super) fn head_width(self) -> usize {
+        self.architecture
+            .head_width
+            .unwrap_or(self.width / self.heads.max(1))
+    }
+
+    /// Heads of keys and values.
+    pub(super) fn key_heads(self) -> usize {
+        self.architecture.key_heads.unwrap_or(self.heads)
+    }
+
+    /// Width of the queries of all heads, which is also that of the output of attention.
+    pub(super) fn query_width(self) -> usize {
+        self.heads * self.head_width()
+    }
+
+    /// Width of the keys of all heads.
+    pub(super) fn key_width(self) -> usize {
+        self.key_heads() * self.head_width()
+    }
+
+    /// Width of queries, keys and values side by side.
+    pub(super) fn qkv_width(self) -> usize {
+        self.query_width() + 2 * self.key_width()
+    }
+
+    /// Width of the output of `up`.
+    pub(super) fn up_width(self) -> usize {
+        match self.architecture.feed_forward {
+            FeedForward::Gelu => self.inner,
+            FeedForward::Gated(_) => 2 * self.inner,
+        }
+    }
+
+    /// Inputs and outputs of a matrix.
+    pub(super) fn extents(self, matrix: BlockMatrix) -> [usize; 2] {
+        match matrix {
+            BlockMatrix::Qkv => [self.width, self.qkv_width()],
+            BlockMatrix::O => [self.query_width(), self.width],
+            BlockMatrix::Up => [self.width, self.up_width()],
+            BlockMatrix::Down => [self.inner, self.width],
+        }
+    }
+
+    /// The largest number of inputs or outputs of a matrix.
+    pub(super) fn widest(self) -> usize {
+        let extents = BlockMatrix::ALL.map(|matrix| self.extents(matrix));
+        extents.into_iter().flatten().fold(0, usize::max)
+    }
+
+    /// The factor of embeddings as they are read.
+    pub(super) fn embedding_scale(self) -> f64 {
+        match self.architecture.scaled_embedding {
+            true => (self.width as f64).sqrt(),
+            false => 1.0,
+        }
+    }
+
+    pub(super) fn check(self) -> Result<()> {
+        let gated = matches!(self.architecture.feed_forward, FeedForward::Gated(_));
+        let inner = match self.inner {
+            _ if gated => "inner",
+            0 => "feed_forward",
+            _ => "width * feed_forward",
+        };
+        for (name, got, minimum, maximum) in [
+            ("vocab", self.vocab, 2, MAX_IDS),
+            ("layers", self.layers, 1, MAX_LAYERS),
+            ("width", self.width, 1, MAX_WIDTH),
+            ("heads", self.heads, 1, MAX_WIDTH),
+            ("key_heads", self.key_heads(), 1, MAX_WIDTH),
+            (
+                "head_width",
+                self.architecture.head_width.unwrap_or(1),
+                1,
+                MAX_WIDTH,
+            ),
+            ("context", self.context, 1, MAX_IDS),
+            (inner, self.inner, 1, MAX_INNER),
+        ] {
+            sizes::check(name, got, minimum, maximum)?;
+        }
+        let (width, heads) = (self.width, self.heads);
+        if self.architecture.head_width.is_none() && !width.is_multiple_of(heads) {
+            return Err(ModelError::HeadWidth { width, heads });
+        }
+        sizes::check("heads * head_width", self.query_width(), 1, MAX_INNER)?;
+        sizes::check_total(self.parameters())?;
+        if !heads.is_multiple_of(self.key_heads()) {
+            let key_heads = self.key_heads();
+            return Err(ModelError::KeyHeads { heads, key_heads });
+        }
+        self.check_architecture()
+    }
+
+    fn check_architecture(self) -> Result<()> {
+        let Architecture {
+            head_width,
+            norm_epsilon,
+            rotary_base,
+            rotary_scaling,
+            ..
+        } = self.architecture;
+        if !(norm_epsilon > 0.0 && norm_epsilon < 1.0) {
+            return Err(ModelError::NormEpsilon { got: norm_epsilon });
+        }
+        if self.positions == Positions::Learned {
+            return Ok(());
+        }
+        if !self.head_width().is_multiple_of(2) {
+            let (width, heads) = (self.width, self.heads);
+            return Err(match head_width {
+                None => ModelError::RotaryWidth { width, heads },
+                Some(got) => ModelError::Rotary {
+                    key: "head_width",
+                    expected: "an even number",
+                    got: got.to_string(),
+                },
+            });
+        }
+        if !(rotary_base > 1.0 && rotary_base.is_finite()) {
+            return Err(ModelError::Rotary {
+                key: "rotary_base",
+                expected: "a finite number above 1",
+                got: rotary_base.to_string(),
+            });
+        }
+        rotary_scaling.map_or(Ok(()), RotaryScaling::check)
+    }
+}
