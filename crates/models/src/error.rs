@@ -313,6 +313,50 @@ pub enum ModelError {
         /// The file's value.
         got: String,
     },
+    /// A setting of a `config.json` beside weights that is missing, of another type, or of no model that can be read.
+    #[error("`{key}` in config.json: expected {expected}, got {got}")]
+    Config {
+        /// The key.
+        key: String,
+        /// The accepted values.
+        expected: String,
+        /// The file's value.
+        got: String,
+    },
+    /// The run file's model differs from the one that the `config.json` beside the weights describes.
+    #[error("`model.{key}`: expected {expected}, which the config.json beside the weights says, got {got}")]
+    OtherSetting {
+        /// The key in the run file.
+        key: &'static str,
+        /// The file's value.
+        expected: String,
+        /// The run's value.
+        got: String,
+    },
+    /// The index of several files of weights does not fit them.
+    #[error("model.safetensors.index.json: expected {expected}, got {got}")]
+    ShardIndex {
+        /// The accepted content.
+        expected: String,
+        /// What the index or a file has.
+        got: String,
+    },
+    /// Files of weights too small for the model that their configuration describes.
+    #[error(
+        "the model has {parameters} parameters, but the files of weights have {bytes} bytes, less than 2 per parameter"
+    )]
+    TooSmall {
+        /// Parameters of the model.
+        parameters: usize,
+        /// Bytes of all files.
+        bytes: u64,
+    },
+    /// An architecture that no layout of `transformers` has.
+    #[error("none of the layouts of Llama, Mistral, Qwen2, Qwen3 and Gemma holds this model: {reason}")]
+    NoLayout {
+        /// What does not fit.
+        reason: String,
+    },
     /// A tensor holds NaN or an infinity.
     #[error("tensor `{name}`: value {value} at index {index} is not finite")]
     NonFiniteTensor {

@@ -1,6 +1,7 @@
 //! Flat parameters to and from safetensors files.
 
 pub mod gpt2;
+pub mod huggingface;
 
 use crate::error::{ModelError, Result, check_count};
 use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};

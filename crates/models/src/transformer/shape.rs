@@ -72,24 +72,24 @@ impl TransformerSizes {
         tables * vocab * width + positions + layers * block + norm
     }
 
-    pub(super) fn head_width(self) -> usize {
+    pub(crate) fn head_width(self) -> usize {
         self.architecture
             .head_width
             .unwrap_or(self.width / self.heads.max(1))
     }
 
     /// Heads of keys and values.
-    pub(super) fn key_heads(self) -> usize {
+    pub(crate) fn key_heads(self) -> usize {
         self.architecture.key_heads.unwrap_or(self.heads)
     }
 
     /// Width of the queries of all heads, which is also that of the output of attention.
-    pub(super) fn query_width(self) -> usize {
+    pub(crate) fn query_width(self) -> usize {
         self.heads * self.head_width()
     }
 
     /// Width of the keys of all heads.
-    pub(super) fn key_width(self) -> usize {
+    pub(crate) fn key_width(self) -> usize {
         self.key_heads() * self.head_width()
     }
 
@@ -107,7 +107,7 @@ impl TransformerSizes {
     }
 
     /// Inputs and outputs of a matrix.
-    pub(super) fn extents(self, matrix: BlockMatrix) -> [usize; 2] {
+    pub(crate) fn extents(self, matrix: BlockMatrix) -> [usize; 2] {
         match matrix {
             BlockMatrix::Qkv => [self.width, self.qkv_width()],
             BlockMatrix::O => [self.query_width(), self.width],

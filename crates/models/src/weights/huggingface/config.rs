@@ -1,0 +1,500 @@
+//! The `config.json` beside the weights.
+
+mod rope;
+mod write;
+
+use crate::error::{ModelError, Result};
+use crate::spec::ModelSpec;
+use crate::transformer::{BlockMatrix, FeedForward, Gate, Norm, Positions, TransformerSizes};
+use serde_json::{Map, Value};
+
+/// A layout of the library `transformers`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// `LlamaForCausalLM`.
+    Llama,
+    /// `MistralForCausalLM`.
+    Mistral,
+    /// `Qwen2ForCausalLM`.
+    Qwen2,
+    /// `Qwen3ForCausalLM`.
+    Qwen3,
+    /// `GemmaForCausalLM`, the first version.
+    Gemma,
+}
+
+impl Family {
+    const ALL: [Self; 5] = [Self::Llama, Self::Mistral, Self::Qwen2, Self::Qwen3, Self::Gemma];
+
+    /// Its `model_type`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Llama => "llama",
+            Self::Mistral => "mistral",
+            Self::Qwen2 => "qwen2",
+            Self::Qwen3 => "qwen3",
+            Self::Gemma => "gemma",
+        }
+    }
+
+    fn architecture(self) -> &'static str {
+        match self {
+            Self::Llama => "LlamaForCausalLM",
+            Self::Mistral => "MistralForCausalLM",
+            Self::Qwen2 => "Qwen2ForCausalLM",
+            Self::Qwen3 => "Qwen3ForCausalLM",
+            Self::Gemma => "GemmaForCausalLM",
+        }
+    }
+
+    /// Added to the stored gains of norms: Gemma stores them less one.
+    pub(super) fn gain_shift(self) -> f32 {
+        if self == Self::Gemma { 1.0 } else { 0.0 }
+    }
+
+    /// The layout that holds a model of these sizes.
+    ///
+    /// # Errors
+    /// [`ModelError::NoLayout`] for an architecture that none of them has.
+    pub fn of(sizes: TransformerSizes) -> Result<Self> {
+        let architecture = sizes.architecture;
+        let none = |reason: &str| {
+            Err(ModelError::NoLayout {
+                reason: reason.to_owned(),
+            })
+        };
+        let FeedForward::Gated(gate) = architecture.feed_forward else {
+            return none("its feed-forward layer has no gate");
+        };
+        if architecture.norm != Norm::Rms || sizes.positions != Positions::Rotary {
+            return none("they need root mean square norms and rotary positions");
+        }
+        let [qkv, o, up, down] = architecture.biases;
+        let attention = qkv == o && !up && !down;
+        if architecture.scaled_embedding {
+            return match (gate, architecture.head_norms, attention) {
+                (Gate::Gelu, false, true) => Ok(Self::Gemma),
+                _ => none(
+                    "a scaled embedding (Gemma) goes with a GELU gate, without head norms, and with biases of `qkv` and `o` or none",
+                ),
+            };
+        }
+        if architecture.head_norms {
+            return match attention {
+                true => Ok(Self::Qwen3),
+                false => none("head norms (Qwen3) go with biases of `qkv` and `o` or none"),
+            };
+        }
+        let divided = sizes.width.is_multiple_of(sizes.heads);
+        match (qkv, o, up, down) {
+            (true, false, false, false) => Ok(Self::Qwen2),
+            (qkv, o, up, down) if qkv == o && up == down && divided => Ok(Self::Llama),
+            (false, false, false, false) => Ok(Self::Mistral),
+            (qkv, o, up, down) if qkv == o && up == down => {
+                none("heads that do not divide the width go without biases of `o`, `up` and `down`")
+            }
+            _ => none("biases are of `qkv`, of `qkv` and `o`, of `up` and `down`, or of all four"),
+        }
+    }
+}
+
+/// A model as its `config.json` describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    family: Family,
+    spec: ModelSpec,
+    vocab: usize,
+}
+
+/// Model types that are refused with what they need beside the layouts that are read.
+const OTHERS: [(&str, &str); 6] = [
+    ("gemma2", "soft caps and norms after each half of a block"),
+    ("gemma3", "norms after each half of a block and two rotary bases"),
+    (
+        "gemma3_text",
+        "norms after each half of a block and two rotary bases",
+    ),
+    ("mixtral", "several experts"),
+    ("qwen2_moe", "several experts"),
+    ("qwen3_moe", "several experts"),
+];
+
+/// Keys that change what a model computes, with the only values that are read beside `null` and nothing.
+const FIXED: [(&str, &[&str]); 11] = [
+    ("attn_logit_softcapping", &[]),
+    ("final_logit_softcapping", &[]),
+    ("query_pre_attn_scalar", &[]),
+    ("quantization_config", &[]),
+    ("logit_scale", &[]),
+    ("logits_scaling", &[]),
+    ("residual_multiplier", &[]),
+    ("embedding_multiplier", &[]),
+    ("attention_multiplier", &[]),
+    ("use_bidirectional_attention", &["false"]),
+    ("partial_rotary_factor", &["1.0", "1"]),
+];
+
+/// The keys of one object.
+#[derive(Clone, Copy)]
+struct Fields<'a>(&'a Map<String, Value>);
+
+impl<'a> Fields<'a> {
+    /// The value of a key; `null` is none.
+    fn get(self, key: &str) -> Option<&'a Value> {
+        self.0.get(key).filter(|value| !value.is_null())
+    }
+
+    fn refuse<T>(key: &str, expected: impl Into<String>, got: &Value) -> Result<T> {
+        Err(config_error(key, expected, shown(got)))
+    }
+
+    fn size(self, key: &str) -> Result<Option<usize>> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        match value.as_u64().and_then(|size| usize::try_from(size).ok()) {
+            Some(size) => Ok(Some(size)),
+            None => Self::refuse(key, "a whole number", value),
+        }
+    }
+
+    fn needed(self, key: &str) -> Result<usize> {
+        self.size(key)?
+            .ok_or_else(|| config_error(key, "a whole number", "nothing".to_owned()))
+    }
+
+    fn number(self, key: &str) -> Result<Option<f64>> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(value) => match value.as_f64() {
+                Some(number) => Ok(Some(number)),
+                None => Self::refuse(key, "a number", value),
+            },
+        }
+    }
+
+    fn flag(self, key: &str) -> Result<Option<bool>> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(value) => match value.as_bool() {
+                Some(flag) => Ok(Some(flag)),
+                None => Self::refuse(key, "true or false", value),
+            },
+        }
+    }
+
+    fn text(self, key: &str) -> Result<Option<&'a str>> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(value) => match value.as_str() {
+                Some(text) => Ok(Some(text)),
+                None => Self::refuse(key, "a text", value),
+            },
+        }
+    }
+}
+
+fn config_error(key: &str, expected: impl Into<String>, got: String) -> ModelError {
+    ModelError::Config {
+        key: key.to_owned(),
+        expected: expected.into(),
+        got,
+    }
+}
+
+/// A value of a file as JSON on one line, not too long.
+fn shown(value: &Value) -> String {
+    const LONGEST: usize = 60;
+    let text = value.to_string();
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+impl Config {
+    /// Reads the content of a `config.json`.
+    ///
+    /// # Errors
+    /// [`ModelError::Config`] for a missing key, for a value of another type, and for every setting of another family or of a
+    /// computation that this crate does not have, by its name.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let map: Map<String, Value> = serde_json::from_slice(bytes)
+            .map_err(|error| config_error("config.json", "a JSON object", error.to_string()))?;
+        let fields = Fields(&map);
+        let family = family(fields)?;
+        for (key, allowed) in FIXED {
+            if let Some(value) = fields
+                .get(key)
+                .filter(|value| !allowed.contains(&&shown(value)[..]))
+            {
+                let expected = match allowed {
+                    [] => "no such key".to_owned(),
+                    allowed => format!("{} or no such key", allowed[0]),
+                };
+                return Fields::refuse(key, expected, value);
+            }
+        }
+        let (vocab, heads) = (
+            fields.needed("vocab_size")?,
+            fields.needed("num_attention_heads")?,
+        );
+        let width = fields.needed("hidden_size")?;
+        let (key_heads, head_width) = head_sizes(family, fields, heads)?;
+        let longest = longest(family, fields)?;
+        let (rotary_base, rotary_scaling) = rope::read(fields, longest)?;
+        let biases = biases(family, fields)?;
+        let spec = ModelSpec::Llama {
+            layers: fields.needed("num_hidden_layers")?,
+            width,
+            heads,
+            key_heads: key_heads.filter(|&key_heads| key_heads != heads),
+            head_width: head_width.filter(|head_width| head_width.checked_mul(heads) != Some(width)),
+            inner: fields.needed("intermediate_size")?,
+            context: context(family, fields, longest)?,
+            rotary_base,
+            rotary_scaling,
+            norm_epsilon: fields.number("rms_norm_eps")?.unwrap_or(1e-6),
+            gate: gate(family, fields)?,
+            biases,
+            head_norms: family == Family::Qwen3,
+            scaled_embedding: family == Family::Gemma,
+            tied: fields
+                .flag("tie_word_embeddings")?
+                .unwrap_or(family == Family::Gemma),
+            rows: Some(vocab),
+            recompute: false,
+            lora: None,
+        };
+        Ok(Self { family, spec, vocab })
+    }
+
+    /// The layout.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The model, without adapters. Its context is the longest that the configuration allows without a window over the tokens.
+    #[must_use]
+    pub fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    /// Number of token ids: rows of the embedding.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Checks that a model over these words computes what the file's model does. A shorter context is allowed.
+    ///
+    /// # Errors
+    /// The first key of the run file that says otherwise.
+    pub fn check(&self, spec: &ModelSpec, vocab: usize) -> Result<()> {
+        match spec.transformer(vocab)? {
+            Some(model) => self.check_sizes(model.sizes()),
+            None => Err(ModelError::OtherSetting {
+                key: "family",
+                expected: "\"llama\"".to_owned(),
+                got: format!("{:?}", spec.family()),
+            }),
+        }
+    }
+
+    pub(super) fn check_sizes(&self, ours: TransformerSizes) -> Result<()> {
+        let Some(model) = self.spec.transformer(self.vocab)? else {
+            return Ok(());
+        };
+        let theirs = model.sizes();
+        let setting = |key, expected: String, got: String| match expected == got {
+            true => Ok(()),
+            false => Err(ModelError::OtherSetting { key, expected, got }),
+        };
+        let (a, b) = (theirs.architecture, ours.architecture);
+        if a.norm != b.norm || theirs.positions != ours.positions {
+            return setting("family", "\"llama\"".to_owned(), "\"transformer\"".to_owned());
+        }
+        for (key, theirs, ours) in [
+            ("rows", theirs.vocab, ours.vocab),
+            ("layers", theirs.layers, ours.layers),
+            ("width", theirs.width, ours.width),
+            ("heads", theirs.heads, ours.heads),
+            ("key_heads", theirs.key_heads(), ours.key_heads()),
+            ("head_width", theirs.head_width(), ours.head_width()),
+            ("inner", theirs.inner, ours.inner),
+        ] {
+            setting(key, theirs.to_string(), ours.to_string())?;
+        }
+        if ours.context > theirs.context {
+            let expected = format!("at most {}", theirs.context);
+            return setting("context", expected, ours.context.to_string());
+        }
+        let debug = |value: &dyn std::fmt::Debug| format!("{value:?}");
+        let names = |biases: [bool; 4]| {
+            let names = BlockMatrix::ALL.iter().zip(biases).filter(|(_, has)| *has);
+            debug(&names.map(|(matrix, _)| matrix.name()).collect::<Vec<_>>())
+        };
+        for (key, theirs, ours) in [
+            ("rotary_base", debug(&a.rotary_base), debug(&b.rotary_base)),
+            (
+                "rotary_scaling",
+                scaling(a.rotary_scaling),
+                scaling(b.rotary_scaling),
+            ),
+            ("norm_epsilon", debug(&a.norm_epsilon), debug(&b.norm_epsilon)),
+            ("gate", debug(&a.feed_forward), debug(&b.feed_forward)),
+            ("biases", names(a.biases), names(b.biases)),
+            ("head_norms", debug(&a.head_norms), debug(&b.head_norms)),
+            (
+                "scaled_embedding",
+                debug(&a.scaled_embedding),
+                debug(&b.scaled_embedding),
+            ),
+            ("tied", debug(&a.tied), debug(&b.tied)),
+        ] {
+            setting(key, theirs, ours)?;
+        }
+        Ok(())
+    }
+
+    /// The content of a `config.json` for a model of these sizes.
+    pub(super) fn of(sizes: TransformerSizes, bos: u32, eos: u32) -> Result<Value> {
+        Ok(write::config(sizes, Family::of(sizes)?, bos, eos))
+    }
+}
+
+/// Scaling as a run file writes it.
+fn scaling(scaling: Option<crate::transformer::RotaryScaling>) -> String {
+    match scaling {
+        None => "nothing".to_owned(),
+        Some(scaling) => serde_json::to_string(&scaling).unwrap_or_default(),
+    }
+}
+
+fn family(fields: Fields<'_>) -> Result<Family> {
+    let names = Family::ALL
+        .map(|family| format!("{:?}", family.name()))
+        .join(", ");
+    let expected = format!("one of {names}");
+    let Some(name) = fields.text("model_type")? else {
+        return Err(config_error("model_type", expected, "nothing".to_owned()));
+    };
+    if let Some((_, needs)) = OTHERS.iter().find(|(other, _)| *other == name) {
+        return Err(config_error(
+            "model_type",
+            expected,
+            format!("{name:?}, which needs {needs}"),
+        ));
+    }
+    let known = Family::ALL.into_iter().find(|family| family.name() == name);
+    known.ok_or_else(|| config_error("model_type", expected, format!("{name:?}")))
+}
+
+/// Heads of keys and values, and the width of a head, where the file or its reader says them.
+fn head_sizes(family: Family, fields: Fields<'_>, heads: usize) -> Result<(Option<usize>, Option<usize>)> {
+    let default = match family {
+        Family::Llama => heads,
+        Family::Mistral => 8,
+        Family::Qwen2 | Family::Qwen3 => 32,
+        Family::Gemma => 16,
+    };
+    let key_heads = match fields.0.get("num_key_value_heads") {
+        None => Some(default),
+        Some(_) => fields.size("num_key_value_heads")?,
+    };
+    let default = match family {
+        Family::Qwen3 => Some(128),
+        Family::Gemma => Some(256),
+        _ => None,
+    };
+    let head_width = match fields.0.get("head_dim") {
+        None => default,
+        Some(_) => fields.size("head_dim")?,
+    };
+    Ok((key_heads, head_width))
+}
+
+fn biases(family: Family, fields: Fields<'_>) -> Result<Vec<BlockMatrix>> {
+    let flag = |key| Ok::<_, ModelError>(fields.flag(key)?.unwrap_or(false));
+    let mut biases = match family {
+        Family::Qwen2 => return Ok(vec![BlockMatrix::Qkv]),
+        Family::Mistral => return Ok(Vec::new()),
+        _ if flag("attention_bias")? => vec![BlockMatrix::Qkv, BlockMatrix::O],
+        _ => Vec::new(),
+    };
+    if family == Family::Llama && flag("mlp_bias")? {
+        biases.extend([BlockMatrix::Up, BlockMatrix::Down]);
+    }
+    Ok(biases)
+}
+
+fn gate(family: Family, fields: Fields<'_>) -> Result<Gate> {
+    let default = if family == Family::Gemma {
+        "gelu_pytorch_tanh"
+    } else {
+        "silu"
+    };
+    let gate = |key: &str, name: &str| match name {
+        "silu" | "swish" => Ok(Gate::Silu),
+        "gelu_pytorch_tanh" | "gelu_new" => Ok(Gate::Gelu),
+        // Gemma's first files say `gelu` and mean the tanh form, and its reader knows it.
+        "gelu" if family == Family::Gemma => Ok(Gate::Gelu),
+        other => {
+            let expected = "\"silu\" or \"gelu_pytorch_tanh\"";
+            Err(config_error(key, expected, format!("{other:?}")))
+        }
+    };
+    let act = gate("hidden_act", fields.text("hidden_act")?.unwrap_or(default))?;
+    match fields.text("hidden_activation")? {
+        Some(name) if gate("hidden_activation", name)? != act => Err(config_error(
+            "hidden_activation",
+            "the activation of `hidden_act`",
+            format!("{name:?}"),
+        )),
+        _ => Ok(act),
+    }
+}
+
+/// The longest sequence of the model.
+fn longest(family: Family, fields: Fields<'_>) -> Result<usize> {
+    let default = match family {
+        Family::Llama => 2048,
+        Family::Mistral => 131_072,
+        Family::Qwen2 | Family::Qwen3 => 32_768,
+        Family::Gemma => 8192,
+    };
+    Ok(fields.size("max_position_embeddings")?.unwrap_or(default))
+}
+
+/// The longest sequence over which attention sees all tokens: within a sliding window it sees as much as without one.
+fn context(family: Family, fields: Fields<'_>, longest: usize) -> Result<usize> {
+    let mut slides = match family {
+        Family::Mistral => true,
+        Family::Qwen2 | Family::Qwen3 => fields.flag("use_sliding_window")?.unwrap_or(false),
+        Family::Llama | Family::Gemma => false,
+    };
+    if let Some(types) = fields.get("layer_types") {
+        let known = |value: &Value| {
+            let name = value.as_str();
+            name == Some("full_attention") || name == Some("sliding_attention")
+        };
+        let list = types.as_array().filter(|list| list.iter().all(known));
+        let Some(list) = list else {
+            let expected = "a list of \"full_attention\" and \"sliding_attention\"";
+            return Fields::refuse("layer_types", expected, types);
+        };
+        slides |= list
+            .iter()
+            .any(|value| value.as_str() == Some("sliding_attention"));
+    }
+    let window = match fields.0.get("sliding_window") {
+        None => Some(4096),
+        Some(_) => fields.size("sliding_window")?,
+    };
+    match window.filter(|_| slides) {
+        Some(window) => Ok(longest.min(window.max(1))),
+        None => Ok(longest),
+    }
+}

@@ -1,0 +1,83 @@
+//! The `config.json` of a model of this crate, with the keys that every version of the library reads.
+
+use super::Family;
+use crate::transformer::{BlockMatrix, FeedForward, Gate, RotaryScaling, TransformerSizes};
+use serde_json::{Value, json};
+
+pub(super) fn config(sizes: TransformerSizes, family: Family, bos: u32, eos: u32) -> Value {
+    let architecture = sizes.architecture;
+    let act = match architecture.feed_forward {
+        FeedForward::Gated(Gate::Silu) => "silu",
+        _ => "gelu_pytorch_tanh",
+    };
+    let mut config = json!({
+        "architectures": [family.architecture()],
+        "model_type": family.name(),
+        "vocab_size": sizes.vocab,
+        "hidden_size": sizes.width,
+        "intermediate_size": sizes.inner,
+        "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+        "num_key_value_heads": sizes.key_heads(),
+        "head_dim": sizes.head_width(),
+        "hidden_act": act,
+        "max_position_embeddings": sizes.context,
+        "rms_norm_eps": architecture.norm_epsilon,
+        "rope_theta": architecture.rotary_base,
+        "rope_scaling": architecture.rotary_scaling.map(scaling),
+        "tie_word_embeddings": architecture.tied,
+        "attention_dropout": 0.0,
+        "bos_token_id": bos,
+        "eos_token_id": eos,
+        "torch_dtype": "float32",
+    });
+    let has = |matrix| Value::from(architecture.has_bias(matrix));
+    match family {
+        Family::Llama => {
+            config["attention_bias"] = has(BlockMatrix::O);
+            config["mlp_bias"] = has(BlockMatrix::Down);
+        }
+        Family::Mistral => config["sliding_window"] = Value::Null,
+        Family::Qwen2 => config["use_sliding_window"] = false.into(),
+        Family::Qwen3 => {
+            config["attention_bias"] = has(BlockMatrix::O);
+            config["use_sliding_window"] = false.into();
+        }
+        Family::Gemma => config["attention_bias"] = has(BlockMatrix::O),
+    }
+    config
+}
+
+fn scaling(scaling: RotaryScaling) -> Value {
+    match scaling {
+        RotaryScaling::Linear { factor } => json!({"rope_type": "linear", "factor": factor}),
+        RotaryScaling::Llama3 {
+            factor,
+            low_frequency,
+            high_frequency,
+            original_context,
+        } => json!({
+            "rope_type": "llama3",
+            "factor": factor,
+            "low_freq_factor": low_frequency,
+            "high_freq_factor": high_frequency,
+            "original_max_position_embeddings": original_context,
+        }),
+        RotaryScaling::Yarn {
+            factor,
+            beta_fast,
+            beta_slow,
+            original_context,
+            attention_factor,
+            truncate,
+        } => json!({
+            "rope_type": "yarn",
+            "factor": factor,
+            "beta_fast": beta_fast,
+            "beta_slow": beta_slow,
+            "original_max_position_embeddings": original_context,
+            "attention_factor": attention_factor,
+            "truncate": truncate,
+        }),
+    }
+}

@@ -1,0 +1,80 @@
+//! Writing files that `transformers` reads.
+
+use super::{Config, Family, OUTPUT, PREFIX, pieces};
+use crate::error::Result;
+use crate::sequence::SequenceModel;
+use crate::transformer::Transformer;
+use crate::weights::malformed;
+use safetensors::{Dtype, serialize, tensor::TensorView};
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+
+/// The tensors as F32, adapters added to what they adapt: pairs of a file name and its content. Files hold at most `max_bytes` of
+/// tensors, or one tensor that is larger. Several files end with their index. The same parameters give the same bytes.
+///
+/// # Errors
+/// An architecture that none of the layouts has, a parameter count that is not the model's.
+pub fn write(model: &Transformer, params: &[f32], max_bytes: u64) -> Result<Vec<(String, Vec<u8>)>> {
+    let (model, params) = model.merged(params)?;
+    let shift = -Family::of(model.sizes())?.gain_shift();
+    let pieces = pieces(&model);
+    let mut groups: Vec<Vec<&super::Piece>> = Vec::new();
+    let mut room = 0;
+    for piece in &pieces {
+        let bytes = 4 * piece.len() as u64;
+        match groups.last_mut().filter(|_| bytes <= room) {
+            Some(group) => {
+                group.push(piece);
+                room -= bytes;
+            }
+            None => {
+                groups.push(vec![piece]);
+                room = max_bytes.saturating_sub(bytes);
+            }
+        }
+    }
+    let full = |name: &str| match name {
+        OUTPUT => name.to_owned(),
+        _ => format!("{PREFIX}{name}"),
+    };
+    let (count, mut files, mut weight_map) = (groups.len(), Vec::new(), Map::new());
+    for (number, group) in groups.into_iter().enumerate() {
+        let file = match count {
+            1 => "model.safetensors".to_owned(),
+            _ => format!("model-{:05}-of-{count:05}.safetensors", number + 1),
+        };
+        let mut tensors = Vec::with_capacity(group.len());
+        for piece in &group {
+            let values = piece.gather(&params, if piece.gain { shift } else { 0.0 });
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            weight_map.insert(full(&piece.name), Value::from(&file[..]));
+            tensors.push((full(&piece.name), piece.shape.clone(), bytes));
+        }
+        let views = tensors.iter().map(|(name, shape, bytes)| {
+            let view = TensorView::new(Dtype::F32, shape.clone(), bytes).map_err(malformed)?;
+            Ok((name, view))
+        });
+        // Their reader wants to be told that tensors are laid out as PyTorch has them.
+        let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+        let views = views.collect::<Result<Vec<_>>>()?;
+        files.push((file, serialize(views, Some(metadata)).map_err(malformed)?));
+    }
+    if count > 1 {
+        let total_size = 4 * model.layout().len();
+        let index = json!({"metadata": {"total_size": total_size}, "weight_map": weight_map});
+        let mut text = serde_json::to_vec_pretty(&index).map_err(malformed)?;
+        text.push(b'\n');
+        files.push(("model.safetensors.index.json".to_owned(), text));
+    }
+    Ok(files)
+}
+
+/// The `config.json` beside the files of [`write`], with the ids that start and end a text.
+///
+/// # Errors
+/// An architecture that none of the layouts has.
+pub fn config_json(model: &Transformer, bos: u32, eos: u32) -> Result<Vec<u8>> {
+    let mut text = serde_json::to_vec_pretty(&Config::of(model.sizes(), bos, eos)?).map_err(malformed)?;
+    text.push(b'\n');
+    Ok(text)
+}

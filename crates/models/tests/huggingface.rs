@@ -1,0 +1,318 @@
+//! Models of the library `transformers` against its own logits. `lab/peers/models/huggingface.py` made the folders.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use undertone_models::weights::huggingface::{self, Config, Index, Reader};
+use undertone_models::{Extension, ModelError, PackedBatch, SequenceModel, StateMode, Transformer};
+
+const NAMES: [&str; 6] = ["llama", "llama-shards", "mistral", "qwen2", "qwen3", "gemma"];
+
+fn file(folder: &str, name: &str) -> Vec<u8> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors/huggingface");
+    fs::read(root.join(folder).join(name)).unwrap()
+}
+
+/// The shards of a folder, in the order of its index.
+fn shards(folder: &str) -> Vec<Vec<u8>> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors/huggingface");
+    let path = root.join(folder).join("model.safetensors.index.json");
+    if !path.exists() {
+        return vec![file(folder, "model.safetensors")];
+    }
+    let index = Index::parse(&fs::read(path).unwrap()).unwrap();
+    let shards = index.shards().map(|name| {
+        let bytes = file(folder, name);
+        index.check(name, &bytes).unwrap();
+        bytes
+    });
+    shards.collect()
+}
+
+fn read(config: &Config, shards: &[Vec<u8>]) -> Result<(Transformer, Vec<f32>), ModelError> {
+    let model = config.spec().transformer(config.vocab())?.unwrap();
+    let bytes = shards.iter().map(|shard| shard.len() as u64).sum();
+    let mut reader = Reader::new(config, &model, bytes)?;
+    for shard in shards {
+        reader.shard(shard)?;
+    }
+    Ok((model, reader.finish()?))
+}
+
+/// Ids, and the logits after each of them.
+fn expected(folder: &str) -> (Vec<u32>, Vec<Vec<f64>>) {
+    let value: Value = serde_json::from_slice(&file(folder, "logits.json")).unwrap();
+    let ids = serde_json::from_value(value["ids"].clone()).unwrap();
+    (ids, serde_json::from_value(value["logits"].clone()).unwrap())
+}
+
+fn distance(got: &[f32], expected: &[f64]) -> f64 {
+    let pairs = got.iter().zip(expected);
+    pairs
+        .map(|(&got, expected)| (f64::from(got) - expected).abs())
+        .fold(0.0, f64::max)
+}
+
+#[test]
+fn logits_are_those_of_transformers() {
+    for folder in NAMES {
+        let config = Config::parse(&file(folder, "config.json")).unwrap();
+        assert!(shards(folder).iter().all(|shard| huggingface::is(shard).unwrap()));
+        let (model, params) = read(&config, &shards(folder)).unwrap();
+        let (ids, logits) = expected(folder);
+        let mut packed = PackedBatch::default();
+        let batch = packed.pack(&[(&ids, &ids)]);
+        let (mut worst, mut largest) = (0.0f64, 0.0f64);
+        model
+            .worker(1, ids.len())
+            .evaluate(&params, &batch, StateMode::Zero, &mut |row, got, _| {
+                worst = worst.max(distance(got, &logits[row]));
+                largest = logits[row]
+                    .iter()
+                    .fold(largest, |largest, value| largest.max(value.abs()));
+            })
+            .unwrap();
+        let mut decoder = model.decoder(&params, 1).unwrap();
+        let mut got = vec![0.0; config.vocab()];
+        for (place, id) in ids.iter().enumerate() {
+            let (sequence, tokens) = (0, std::slice::from_ref(id));
+            decoder
+                .extend(&[Extension { sequence, tokens }], &mut got)
+                .unwrap();
+            worst = worst.max(distance(&got, &logits[place]));
+        }
+        println!("{folder}: {worst:.1e} of logits up to {largest:.1}");
+        assert!(worst < 1e-4, "{folder}: {worst}");
+        assert!(largest > 1.0, "{folder}: {largest}");
+    }
+}
+
+#[test]
+fn written_files_and_configurations_come_back() {
+    for folder in NAMES {
+        let config = Config::parse(&file(folder, "config.json")).unwrap();
+        let (model, params) = read(&config, &shards(folder)).unwrap();
+        for max_bytes in [u64::MAX, 5000, 1] {
+            let mut written = huggingface::write(&model, &params, max_bytes).unwrap();
+            let again = Config::parse(&huggingface::config_json(&model, 1, 2).unwrap()).unwrap();
+            assert_eq!(again.family(), config.family(), "{folder}");
+            again.check(config.spec(), config.vocab()).unwrap();
+            if max_bytes == u64::MAX {
+                assert_eq!(written.len(), 1);
+            } else {
+                let (name, index) = written.pop().unwrap();
+                assert_eq!(name, "model.safetensors.index.json");
+                let index = Index::parse(&index).unwrap();
+                assert!(index.shards().eq(written.iter().map(|(name, _)| &name[..])));
+                assert!(written.len() > 3);
+                for (name, bytes) in &written {
+                    index.check(name, bytes).unwrap();
+                }
+            }
+            let shards: Vec<Vec<u8>> = written.into_iter().map(|(_, bytes)| bytes).collect();
+            let (_, same) = read(&again, &shards).unwrap();
+            // Gemma's gains are stored less one, which rounds the smallest of them.
+            let differ = same
+                .iter()
+                .zip(&params)
+                .map(|(a, b)| (a - b).abs())
+                .fold(0.0, f32::max);
+            assert!(differ <= 1e-7, "{folder}: {differ}");
+        }
+    }
+}
+
+/// The error of reading a folder whose configuration was changed.
+fn refusal(folder: &str, change: impl Fn(&mut Value)) -> String {
+    let mut config: Value = serde_json::from_slice(&file(folder, "config.json")).unwrap();
+    change(&mut config);
+    let config = Config::parse(&serde_json::to_vec(&config).unwrap());
+    let read = config.and_then(|config| read(&config, &shards(folder)));
+    read.unwrap_err().to_string()
+}
+
+#[test]
+fn what_no_model_here_computes_is_refused_by_name() {
+    let cases: [(&str, &str, Value, &str); 17] = [
+        (
+            "llama",
+            "model_type",
+            "gemma2".into(),
+            "`model_type` in config.json: expected one of \"llama\", \"mistral\", \"qwen2\", \"qwen3\", \"gemma\", got \"gemma2\", \
+             which needs soft caps and norms after each half of a block",
+        ),
+        ("llama", "model_type", Value::Null, "got nothing"),
+        ("llama", "model_type", "opt".into(), "got \"opt\""),
+        (
+            "llama",
+            "hidden_size",
+            Value::Null,
+            "`hidden_size` in config.json: expected a whole number, got nothing",
+        ),
+        (
+            "llama",
+            "hidden_size",
+            Value::from(-4),
+            "`hidden_size` in config.json: expected a whole number, got -4",
+        ),
+        (
+            "llama",
+            "hidden_act",
+            "relu".into(),
+            "`hidden_act` in config.json: expected \"silu\" or \"gelu_pytorch_tanh\", got \"relu\"",
+        ),
+        ("llama", "hidden_act", "gelu".into(), "got \"gelu\""),
+        (
+            "llama",
+            "quantization_config",
+            serde_json::json!({"bits": 4}),
+            "`quantization_config` in config.json: expected no such key, got {\"bits\":4}",
+        ),
+        (
+            "gemma",
+            "final_logit_softcapping",
+            Value::from(30.0),
+            "`final_logit_softcapping` in config.json: expected no such key, got 30.0",
+        ),
+        (
+            "llama",
+            "rope_parameters",
+            serde_json::json!({"rope_type": "longrope"}),
+            "`rope_parameters.rope_type` in config.json: expected one of \"default\", \"linear\", \"dynamic\", \"llama3\", \"yarn\", \
+             got \"longrope\"",
+        ),
+        (
+            "llama",
+            "rope_parameters",
+            serde_json::json!({"rope_type": "linear"}),
+            "`rope_parameters.factor` in config.json: expected a number, got nothing",
+        ),
+        (
+            "llama",
+            "rope_parameters",
+            serde_json::json!({"full_attention": {"rope_type": "default"}}),
+            "`rope_parameters.full_attention` in config.json: expected one rotary setting for all layers, got {\"rope_type\":\"default\"}",
+        ),
+        (
+            "llama",
+            "partial_rotary_factor",
+            Value::from(0.5),
+            "`partial_rotary_factor` in config.json: expected 1.0 or no such key, got 0.5",
+        ),
+        (
+            "qwen3",
+            "layer_types",
+            serde_json::json!(["chunked_attention"]),
+            "got [\"chunked_attention\"]",
+        ),
+        (
+            "llama",
+            "num_hidden_layers",
+            Value::from(3),
+            "the weights file lacks tensor `model.layers.2.input_layernorm.weight` of shape [16]",
+        ),
+        (
+            "llama",
+            "intermediate_size",
+            Value::from(500_000),
+            "less than 2 per parameter",
+        ),
+        (
+            "llama",
+            "tie_word_embeddings",
+            Value::from(true),
+            "tensor `lm_head.weight` differs from `model.embed_tokens.weight`, but the model uses `model.embed_tokens.weight` for its \
+             predictions",
+        ),
+    ];
+    for (folder, key, value, expected) in cases {
+        let message = refusal(folder, |config| config[key] = value.clone());
+        assert!(message.contains(expected), "{key}: {message}");
+    }
+    let message = refusal("qwen2", |config| config["model_type"] = "llama".into());
+    assert_eq!(
+        message,
+        "the weights file holds the unknown tensor `model.layers.0.self_attn.k_proj.bias` of shape [4]"
+    );
+    let message = refusal("llama", |config| config["num_key_value_heads"] = 4.into());
+    assert_eq!(
+        message,
+        "tensor `model.layers.0.self_attn.k_proj.bias`: expected shape [24], got [12]"
+    );
+}
+
+#[test]
+fn older_and_newer_keys_of_rotary_positions_mean_the_same() {
+    let mut config: Value = serde_json::from_slice(&file("qwen2", "config.json")).unwrap();
+    let new = Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap();
+    let parameters = config.as_object_mut().unwrap().remove("rope_parameters").unwrap();
+    config["rope_theta"] = parameters["rope_theta"].clone();
+    config["rope_scaling"] = serde_json::json!({"type": "linear", "factor": parameters["factor"]});
+    assert_eq!(Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap(), new);
+    config["rope_scaling"] = serde_json::json!({"type": "linear", "factor": 3.0});
+    assert_ne!(Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap(), new);
+}
+
+/// A window limits the context to where it changes nothing.
+#[test]
+fn sliding_windows_limit_the_context() {
+    let context = |folder: &str, change: &[(&str, Value)]| {
+        let mut config: Value = serde_json::from_slice(&file(folder, "config.json")).unwrap();
+        for (key, value) in change {
+            config[*key] = value.clone();
+        }
+        let config = Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap();
+        config.spec().context().unwrap()
+    };
+    assert_eq!(context("mistral", &[]), 32);
+    assert_eq!(context("mistral", &[("sliding_window", Value::Null)]), 64);
+    assert_eq!(context("qwen3", &[("sliding_window", 8.into())]), 64);
+    assert_eq!(
+        context(
+            "qwen3",
+            &[
+                ("sliding_window", 8.into()),
+                ("use_sliding_window", true.into()),
+                ("layer_types", Value::Null)
+            ]
+        ),
+        8
+    );
+}
+
+#[test]
+fn hostile_indexes_are_refused() {
+    let refused = |text: &str| Index::parse(text.as_bytes()).unwrap_err().to_string();
+    for name in [
+        "../model.safetensors",
+        "/etc/passwd",
+        ".safetensors",
+        "a/b.safetensors",
+        "model.bin",
+    ] {
+        let message = refused(&format!("{{\"weight_map\": {{\"x\": {name:?}}}}}"));
+        assert!(message.contains("in the same folder"), "{message}");
+        assert!(
+            message.ends_with(&format!("got {name:?} for the tensor \"x\"")),
+            "{message}"
+        );
+    }
+    assert!(refused("{\"weight_map\": {}}").ends_with("got an empty one"));
+    assert!(refused("[]").contains("expected an object with `weight_map`"));
+    let index = Index::parse(&file("qwen3", "model.safetensors.index.json")).unwrap();
+    let names: Vec<&str> = index.shards().collect();
+    let other = file("qwen3", names[1]);
+    let message = index.check(names[0], &other).unwrap_err().to_string();
+    assert!(
+        message.contains("which the index does not say") || message.contains("got no "),
+        "{message}"
+    );
+    // A tensor in two files.
+    let config = Config::parse(&file("qwen3", "config.json")).unwrap();
+    let message = read(&config, &[other.clone(), other]).unwrap_err().to_string();
+    assert!(
+        message.starts_with("the weights file holds the unknown tensor"),
+        "{message}"
+    );
+}
