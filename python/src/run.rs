@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use undertone_present::numbers::epsilon_delta;
 use undertone_report::ReportError;
 use undertone_run::config::{Override, RunFile};
-use undertone_run::export::Layout;
+use undertone_run::export::{ExportOptions, Layout};
 use undertone_run::session::SessionConfig;
 use undertone_run::{RunError, RunOptions, checkpoint, files, manifest};
 
@@ -189,16 +189,17 @@ pub(crate) fn _export(
     layout: &str,
     overwrite: bool,
 ) -> PyResult<PathBuf> {
-    let layout = match layout {
-        "gpt2" => Layout::Gpt2,
-        "undertone" => Layout::Undertone,
-        other => {
-            let message = format!("layout: expected 'gpt2' or 'undertone', got {other:?}");
-            return Err(PyValueError::new_err(message));
-        }
+    let Some(known) = Layout::ALL.into_iter().find(|known| known.name() == layout) else {
+        let names = Layout::ALL.map(|known| format!("'{}'", known.name())).join(", ");
+        let message = format!("layout: expected one of {names}, got {layout:?}");
+        return Err(PyValueError::new_err(message));
+    };
+    let options = ExportOptions {
+        overwrite,
+        ..ExportOptions::new(known)
     };
     py.detach(|| {
-        let exported = undertone_run::export::export(&path, layout, &folder, overwrite);
+        let exported = undertone_run::export::export(&path, &folder, options);
         exported
             .map(|exported| exported.folder)
             .map_err(|error| of_run(&error))

@@ -351,6 +351,12 @@ pub enum ModelError {
         /// Bytes of all files.
         bytes: u64,
     },
+    /// An architecture that llama.cpp does not compute.
+    #[error("GGUF has no architecture for this model: {reason}")]
+    NoGguf {
+        /// What does not fit.
+        reason: String,
+    },
     /// An architecture that no layout of `transformers` has.
     #[error("none of the layouts of Llama, Mistral, Qwen2, Qwen3 and Gemma holds this model: {reason}")]
     NoLayout {

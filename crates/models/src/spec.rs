@@ -222,6 +222,18 @@ impl ModelSpec {
         }
     }
 
+    /// The settings of a transformer that stand in no tensor's shape, by their keys in run files, in an order that depends on nothing;
+    /// none for another family.
+    ///
+    /// # Errors
+    /// Sizes that make no model.
+    pub fn settings(&self) -> Result<Vec<(&'static str, String)>> {
+        let Some(model) = self.without_lora().transformer(2)? else {
+            return Ok(Vec::new());
+        };
+        Ok(model.sizes().settings())
+    }
+
     /// The model without its adapters.
     #[must_use]
     pub fn without_lora(&self) -> Self {

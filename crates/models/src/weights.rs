@@ -1,7 +1,9 @@
 //! Flat parameters to and from safetensors files.
 
+pub mod gguf;
 pub mod gpt2;
 pub mod huggingface;
+pub mod peft;
 
 use crate::error::{ModelError, Result, check_count};
 use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};

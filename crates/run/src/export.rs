@@ -2,19 +2,22 @@
 //!
 //! The export is computed only from the released model and the run's public settings, so the run's guarantee still applies.
 
+mod tokenizer;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use undertone_coordinator::task::Purpose;
 use undertone_data::{FolderBuilder, Vocab};
-use undertone_models::weights::{self, gpt2};
-use undertone_models::{ModelSpec, SequenceModel};
+use undertone_models::weights::{self, gguf, gpt2, huggingface, peft};
+use undertone_models::{ModelSpec, SequenceModel, Transformer};
 
 use crate::driver::workspace::{Trained, trained_model, vocabulary_of};
 use crate::error::{Result, RunError};
 use crate::files::names::{CONFIG_FILE, MODEL_FILE};
 use crate::files::{read, vocabulary_file, write_atomic};
+use crate::huggingface::{CONFIG, INDEX};
 use crate::initial_model::{Description, GPT2_CONFIG};
 
 /// Names and shapes of an exported model's tensors.
@@ -24,8 +27,67 @@ pub enum Layout {
     /// GPT-2's names, as the Hugging Face hub has them, with the `config.json` that readers need. Only for transformers with
     /// learned positions.
     Gpt2,
+    /// The layout of Llama, Mistral, Qwen2, Qwen3 or Gemma, whichever has the model's architecture, with the `config.json` that
+    /// readers need. Only for the family `llama`.
+    HuggingFace,
+    /// The adapters alone, as the library `peft` reads them. Only for models with adapters.
+    Peft,
+    /// One file of llama.cpp and its relatives. Only for the family `llama`.
+    Gguf,
     /// The names of a run's own `model.safetensors`.
     Undertone,
+}
+
+impl Layout {
+    /// All layouts.
+    pub const ALL: [Self; 5] = [
+        Self::Gpt2,
+        Self::HuggingFace,
+        Self::Peft,
+        Self::Gguf,
+        Self::Undertone,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gpt2 => "gpt2",
+            Self::HuggingFace => "huggingface",
+            Self::Peft => "peft",
+            Self::Gguf => "gguf",
+            Self::Undertone => "undertone",
+        }
+    }
+}
+
+/// The file of a model in [`Layout::Gguf`].
+const GGUF_FILE: &str = "model.gguf";
+
+/// Maximum number of bytes of tensors per file, where the caller names none: as in `transformers`, and below every file system's limit.
+const SHARD_BYTES: u64 = 5_000_000_000;
+
+/// The settings of an export.
+#[derive(Debug, Clone, Copy)]
+pub struct ExportOptions {
+    /// Names and shapes of the tensors.
+    pub layout: Layout,
+    /// `true` to replace the folder of an earlier export.
+    pub overwrite: bool,
+    /// Maximum number of bytes of tensors per file of [`Layout::HuggingFace`]; `None` for 5 GB. A larger tensor has a file of its own.
+    pub shard_bytes: Option<u64>,
+}
+
+impl ExportOptions {
+    /// A layout, in a new folder.
+    #[must_use]
+    pub fn new(layout: Layout) -> Self {
+        Self {
+            layout,
+            overwrite: false,
+            shard_bytes: None,
+        }
+    }
 }
 
 /// The written export.
@@ -44,24 +106,27 @@ pub struct Exported {
     pub merged_lora_rank: Option<usize>,
 }
 
-/// Writes the final model of a run, its words or tokenizer, and with [`Layout::Gpt2`] a `config.json`, into a new folder.
-/// `overwrite` replaces the folder of an earlier export.
+/// Writes the final model of a run, its words or tokenizer, and the settings that readers of its layout need, into a new folder.
 ///
 /// # Guarantee
 /// PRIVACY: the export is computed only from the released model, so the run's guarantee still applies. Words are copied as they
 /// are, and their cost is the one that the run states.
 ///
 /// # Errors
-/// [`RunError::Coordinator`] for a family that the layout does not have, for rotary positions in GPT-2's layout and for a model
-/// file of a different model. [`RunError::Data`] for a folder that exists; a folder without `model.safetensors` is never
+/// [`RunError::Coordinator`] for a family or an architecture that the layout does not have, for a run without adapters in PEFT's layout
+/// and for a model file of a different model. [`RunError::Data`] for a folder that exists; a folder without a model is never
 /// replaced. [`RunError::Io`].
-pub fn export(run_dir: &Path, layout: Layout, folder: &Path, overwrite: bool) -> Result<Exported> {
+pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<Exported> {
+    let ExportOptions {
+        layout, overwrite, ..
+    } = options;
     let (spec, vocab) = model_and_words(run_dir)?;
     let (model, parameters) = trained_model(run_dir, &spec, &vocab)?;
-    if overwrite && folder.exists() && !folder.join(MODEL_FILE).exists() {
+    let models = [MODEL_FILE, INDEX, GGUF_FILE, peft::MODEL_FILE];
+    if overwrite && folder.exists() && !models.iter().any(|name| folder.join(name).exists()) {
         return Err(RunError::value(
             "--out",
-            format!("a folder with a {MODEL_FILE} to replace"),
+            format!("a folder with a model to replace, in {}", models.join(", ")),
             format!("{}, which has none", folder.display()),
         ));
     }
@@ -69,11 +134,25 @@ pub fn export(run_dir: &Path, layout: Layout, folder: &Path, overwrite: bool) ->
     let own = own.and_then(|text| serde_json::from_str::<Description>(&text).ok());
     let (rounds, trained_on) = own.map_or((0, Vec::new()), |own| (own.rounds, own.trained_on));
     let description = Description::new(&spec.without_lora(), rounds, &vocab, trained_on).to_json()?;
-    let mut files = match layout {
-        Layout::Gpt2 => gpt2_files(&spec, &vocab, model.as_ref(), &parameters, &description)?,
-        Layout::Undertone => vec![(MODEL_FILE, model.write_merged(&parameters, Some(&description))?)],
+    let words = read(&vocabulary_file(run_dir))?;
+    let source = Source {
+        spec: &spec,
+        vocab: &vocab,
+        model: model.as_ref(),
+        parameters: &parameters,
+        description: &description,
     };
-    files.push((vocab.file_name(), read(&vocabulary_file(run_dir))?));
+    let mut files = match layout {
+        Layout::Gpt2 => source.gpt2()?,
+        Layout::HuggingFace => source.huggingface(options.shard_bytes.unwrap_or(SHARD_BYTES))?,
+        Layout::Peft => source.peft()?,
+        Layout::Gguf => source.gguf(&words)?,
+        Layout::Undertone => {
+            let bytes = model.write_merged(&parameters, Some(&description))?;
+            vec![(MODEL_FILE.to_owned(), bytes)]
+        }
+    };
+    files.push((vocab.file_name().to_owned(), words));
     let building = FolderBuilder::beside(folder)?;
     for (name, bytes) in &files {
         write_atomic(&building.path().join(name), bytes)?;
@@ -87,10 +166,13 @@ pub fn export(run_dir: &Path, layout: Layout, folder: &Path, overwrite: bool) ->
     building.persist(folder, overwrite)?;
     Ok(Exported {
         folder: folder.to_owned(),
-        files: files.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        files: files.into_iter().map(|(name, _)| name).collect(),
         layout,
         parameters: spec.without_lora().layout(vocab.len())?.len(),
-        merged_lora_rank: spec.lora().map(|lora| lora.rank),
+        merged_lora_rank: spec
+            .lora()
+            .filter(|_| layout != Layout::Peft)
+            .map(|lora| lora.rank),
     })
 }
 
@@ -114,32 +196,91 @@ fn model_and_words(run_dir: &Path) -> Result<(ModelSpec, Vocab)> {
     Ok((file.task.model, vocab))
 }
 
-fn gpt2_files(
-    spec: &ModelSpec,
-    vocab: &Vocab,
-    model: &dyn SequenceModel,
-    parameters: &[f32],
-    description: &str,
-) -> Result<Vec<(&'static str, Vec<u8>)>> {
-    let Some(whole) = spec.transformer(vocab.len())? else {
-        let expected = "gpt2 for a run with `model.family` = \"transformer\", or else undertone";
-        return Err(RunError::value(
-            "--layout",
-            expected,
-            format!("gpt2 of {:?}", spec.family()),
+/// What an export is made from.
+struct Source<'a> {
+    spec: &'a ModelSpec,
+    vocab: &'a Vocab,
+    model: &'a dyn SequenceModel,
+    parameters: &'a [f32],
+    description: &'a str,
+}
+
+/// Names and contents.
+type Files = Vec<(String, Vec<u8>)>;
+
+impl Source<'_> {
+    /// The model of a family without its adapters, and its parameters with the adapters added.
+    fn whole(&self, layout: Layout, family: &str) -> Result<(Transformer, Vec<f32>)> {
+        let whole = self.spec.transformer(self.vocab.len())?;
+        let Some(whole) = whole.filter(|_| self.spec.family() == family) else {
+            return Err(RunError::value(
+                "--layout",
+                format!(
+                    "{} for a run with `model.family` = {family:?}, or else undertone",
+                    layout.name()
+                ),
+                format!("{} of {:?}", layout.name(), self.spec.family()),
+            ));
+        };
+        let merged = whole.read_params(&self.model.write_merged(self.parameters, None)?)?;
+        Ok((whole, merged))
+    }
+
+    fn gpt2(&self) -> Result<Files> {
+        let (whole, merged) = self.whole(Layout::Gpt2, "transformer")?;
+        let ids = self.vocab.special();
+        let config = gpt2::Gpt2Config::new(&whole, ids.bos, ids.eos)?;
+        let mut text = serde_json::to_vec_pretty(&config)
+            .map_err(|error| RunError::value("model", "values that JSON can hold", error))?;
+        text.push(b'\n');
+        let weights = weights::describe(gpt2::write(&whole, &merged)?, self.description)?;
+        Ok(vec![
+            (MODEL_FILE.to_owned(), weights),
+            (GPT2_CONFIG.to_owned(), text),
+        ])
+    }
+
+    fn huggingface(&self, shard_bytes: u64) -> Result<Files> {
+        let (whole, merged) = self.whole(Layout::HuggingFace, "llama")?;
+        let ids = self.vocab.special();
+        let mut files = huggingface::write(&whole, &merged, shard_bytes)?;
+        // Every file tells what its model was trained on, so that a part of an export does not lose it.
+        for (name, bytes) in files.iter_mut().filter(|(name, _)| name != INDEX) {
+            debug_assert!(name.ends_with(".safetensors"));
+            *bytes = weights::describe(std::mem::take(bytes), self.description)?;
+        }
+        let config = huggingface::config_json(&whole, ids.bos, ids.eos)?;
+        files.push((CONFIG.to_owned(), config));
+        Ok(files)
+    }
+
+    fn peft(&self) -> Result<Files> {
+        let Some(lora) = self.spec.lora() else {
+            return Err(RunError::value(
+                "--layout",
+                "peft for a run with the table [model.lora]",
+                "peft of a run without adapters",
+            ));
+        };
+        let whole = self.spec.transformer(self.vocab.len())?;
+        let whole = whole.ok_or(undertone_models::ModelError::NoBase)?;
+        let adapted = whole.with_lora(self.model.frozen().to_vec(), lora)?;
+        let (config, tensors) = peft::write(&adapted, self.parameters, lora)?;
+        let tensors = weights::describe(tensors, self.description)?;
+        Ok(vec![
+            (peft::MODEL_FILE.to_owned(), tensors),
+            (peft::CONFIG_FILE.to_owned(), config),
+        ])
+    }
+
+    fn gguf(&self, words: &[u8]) -> Result<Files> {
+        let (whole, merged) = self.whole(Layout::Gguf, "llama")?;
+        let mut settings = tokenizer::settings(self.vocab, words, whole.sizes().vocab);
+        settings.push((
+            "undertone.description".to_owned(),
+            gguf::Value::Text(self.description.to_owned()),
         ));
-    };
-    let merged = whole.read_params(&model.write_merged(parameters, None)?)?;
-    let ids = vocab.special();
-    let config = gpt2::Gpt2Config::new(&whole, ids.bos, ids.eos)?;
-    let mut text = serde_json::to_vec_pretty(&config)
-        .map_err(|error| RunError::value("model", "values that JSON can hold", error))?;
-    text.push(b'\n');
-    Ok(vec![
-        (
-            MODEL_FILE,
-            weights::describe(gpt2::write(&whole, &merged)?, description)?,
-        ),
-        (GPT2_CONFIG, text),
-    ])
+        let bytes = gguf::write(&whole, &merged, "undertone", &settings)?;
+        Ok(vec![(GGUF_FILE.to_owned(), bytes)])
+    }
 }

@@ -42,6 +42,7 @@ pub mod error;
 pub mod evaluate;
 pub mod export;
 pub mod files;
+mod huggingface;
 pub mod initial_model;
 mod json_number;
 mod lane;

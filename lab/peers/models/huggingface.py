@@ -78,6 +78,184 @@ def make(folder):
         print(name, sorted(path.name for path in out.iterdir()))
 
 
+RUN = """
+name = "{name}"
+seed = 3
+rounds = 2
+{initial}
+[data]
+source = {{ kind = "synthetic", users = 300, words = 60 }}
+max_sentence_tokens = 20
+{data}
+[model]
+{model}
+[cohort]
+sampling = "poisson"
+users_per_round = 20
+[user_update]
+algorithm = "uls"
+group_size = 4
+[server]
+optimizer = {{ kind = "adam" }}
+learning_rate = 0.01
+[clip]
+kind = "flat"
+norm = 1.0
+[privacy]
+noise_multiplier = 1.0
+delta = 1e-4
+"""
+LORA = 'lora = { rank = 2, alpha = 6.0, targets = ["qkv", "o", "up", "down"] }\n'
+
+
+def table(config):
+    """The table [model] for a configuration, with the keys of docs/guide/transformers.md."""
+    rope = dict(config.rope_parameters)
+    scaling = {
+        "default": None,
+        "linear": lambda: dict(kind="linear", factor=rope["factor"]),
+        "llama3": lambda: dict(kind="llama3", factor=rope["factor"], low_frequency=rope["low_freq_factor"],
+                               high_frequency=rope["high_freq_factor"],
+                               original_context=rope["original_max_position_embeddings"]),
+        "yarn": lambda: dict(kind="yarn", factor=rope["factor"], attention_factor=1 + 0.1 * torch.tensor(
+            rope["factor"], dtype=torch.float64).log().item(), original_context=rope["original_max_position_embeddings"]),
+    }[rope["rope_type"]]
+    head_width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    biases = (["qkv"] if config.model_type == "qwen2" else []) + (["qkv", "o"] if getattr(config, "attention_bias", 0) else [])
+    biases += ["up", "down"] if getattr(config, "mlp_bias", False) else []
+    values = dict(family="llama", layers=config.num_hidden_layers, width=config.hidden_size, heads=config.num_attention_heads,
+                  key_heads=config.num_key_value_heads, head_width=head_width, inner=config.intermediate_size, context=24,
+                  rotary_base=float(rope["rope_theta"]), norm_epsilon=config.rms_norm_eps, biases=biases,
+                  gate="silu" if config.hidden_act == "silu" else "gelu", head_norms=config.model_type == "qwen3",
+                  scaled_embedding=config.model_type == "gemma", tied=config.tie_word_embeddings, rows=config.vocab_size)
+    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+    if scaling:
+        inner = ", ".join(f"{key} = {json.dumps(value)}" for key, value in scaling().items())
+        lines.append(f"rotary_scaling = {{ {inner} }}")
+    return "\n".join(lines) + "\n"
+
+
+def near(name, got, expected, tolerance=1e-4):
+    worst = (got.double() - expected.double()).abs().max().item()
+    print(f"{name}: {worst:.1e} from values up to {expected.abs().max():.2f}")
+    assert worst < tolerance, name
+
+
+def tokenizer(path):
+    """A byte-level BPE over the words of the synthetic population."""
+    import tokenizers
+
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=None))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=300, special_tokens=["<s>", "</s>", "<unk>"],
+                                             initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    made.train_from_iterator(["ba be bi bo bu da de di do du ga ge gi go gu ka ke ki ko ku"] * 4, trainer)
+    made.save(str(path))
+    return made
+
+
+def llama_cpp(path, ids):
+    """Log-probabilities of the likeliest next tokens, by the server of llama.cpp in the package xllamacpp."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx, params.n_parallel, params.warmup = 64, 1, False
+    server = xllamacpp.Server(params)
+    answer = server.handle_completions(json.dumps(dict(prompt=ids, n_predict=1, n_probs=20, temperature=0.0, cache_prompt=False)))
+    answer = json.loads(answer) if isinstance(answer, (str, bytes)) else answer
+    return answer
+
+
+def check(program):
+    def undertone(*line):
+        done = subprocess.run([program, *map(str, line)], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def train(name, config, initial, more="", data=""):
+        first = f'initial_model = "{initial}"'
+        (folder / f"{name}.toml").write_text(RUN.format(name=name, initial=first, data=data, model=table(config) + more))
+        undertone("train", f"{name}.toml", "--threads", 1)
+        return f"runs/{name}"
+
+    def read(path):
+        return transformers.AutoModelForCausalLM.from_pretrained(folder / path, dtype=torch.float64)
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        for seed, name in enumerate(MODELS):
+            model, shard = build(name, 100 + seed, vocab_size=71)
+            model.save_pretrained(folder / name, **({"max_shard_size": shard} if shard else {}))
+            config = model.config
+            initial = f"{name}/model.safetensors.index.json" if shard else name
+
+            # The whole model: what the program predicts is what transformers computes from its export.
+            run = train(f"{name}-whole", config, initial)
+            undertone("export", run, "--layout", "huggingface", "--out", f"{name}-out", "--shard-bytes", 9000)
+            shards = list((folder / f"{name}-out").glob("model-*.safetensors"))
+            assert len(shards) > 1, shards
+            ours, exported = read(name), read(f"{name}-out")
+            words = (folder / f"{name}-out/vocab.txt").read_text().split()
+            ids = [1] + [3 + words.index(word) for word in words[5:9]]
+            for place in (run, f"{name}-out"):
+                found = json.loads(undertone("predict", place, " ".join(words[5:9]) + " ", "--top", 40, "--json"))
+                probabilities = logits_of(exported, ids)[-1].softmax(-1)
+                got = torch.tensor([entry["probability"] for entry in found])
+                expected = torch.stack([probabilities[3 + words.index(entry["word"])] for entry in found])
+                near(f"{name}: probabilities of {place}", got / got.sum(), expected / expected.sum(), 1e-5)
+            moved = (logits_of(exported, ids) - logits_of(ours, ids)).abs().max()
+            assert moved > 1e-3, f"{name}: training changed nothing"
+
+            # Adapters alone, on the model that they were trained on.
+            import peft
+
+            run = train(f"{name}-adapters", config, initial, LORA)
+            undertone("export", run, "--layout", "peft", "--out", f"{name}-peft")
+            undertone("export", run, "--layout", "huggingface", "--out", f"{name}-merged")
+            adapted = peft.PeftModel.from_pretrained(read(name), folder / f"{name}-peft").double()
+            with_adapters = adapted(torch.tensor([ids])).logits[0].detach()
+            near(f"{name}: adapters in peft", with_adapters, logits_of(read(f"{name}-merged"), ids))
+            assert (with_adapters - logits_of(read(name), ids)).abs().max() > 1e-3, f"{name}: adapters change nothing"
+
+        check_gguf(folder, undertone, train, read)
+
+
+def check_gguf(folder, undertone, train, read):
+    import gguf
+
+    made = tokenizer(folder / "tokenizer.json")
+    data = 'vocabulary = { kind = "tokenizer", path = "tokenizer.json" }'
+    changes = {"llama": {}, "llama-shards": {}, "qwen2": {}, "qwen3": dict(attention_bias=False), "gemma": {}}
+    for seed, (name, more) in enumerate(changes.items()):
+        model, _ = build(name, 200 + seed, vocab_size=made.get_vocab_size() + 3, **more)
+        model.float().save_pretrained(folder / f"{name}-g")
+        run = train(f"{name}-gguf-run", model.config, f"{name}-g", data=data)
+        undertone("export", run, "--layout", "huggingface", "--out", f"{name}-g-out")
+        undertone("export", run, "--layout", "gguf", "--out", f"{name}-gguf")
+        path = folder / f"{name}-gguf/model.gguf"
+        reader = gguf.GGUFReader(path)
+        tensors = {tensor.name: tensor.data for tensor in reader.tensors}
+        exported = read(f"{name}-g-out")
+        down = exported.model.layers[1].mlp.down_proj.weight
+        assert (torch.tensor(tensors["blk.1.ffn_down.weight"].copy()).double() - down).abs().max() == 0
+        print(name, "gguf:", len(tensors), "tensors,", len(reader.fields), "fields")
+        ids = [0] + made.encode("ba di gu ko").ids
+        logits = logits_of(exported, ids)
+        if name != "gemma":
+            loaded = transformers.AutoModelForCausalLM.from_pretrained(
+                folder / f"{name}-gguf", gguf_file="model.gguf", dtype=torch.float32)
+            # Its converter forgets the biases of attention and of the feed-forward layer, and the scaling of positions.
+            if name == "qwen3":
+                near(f"{name}: GGUF in transformers", logits_of(loaded, ids), logits)
+        answer = llama_cpp(path, ids)
+        top = answer["completion_probabilities"][0]["top_logprobs"]
+        expected = logits[-1].log_softmax(-1)
+        got = torch.tensor([entry["logprob"] for entry in top])
+        near(f"{name}: GGUF in llama.cpp", got, torch.stack([expected[entry["id"]] for entry in top]), 1e-3)
+
+
 if __name__ == "__main__":
     if len(sys.argv) == 3 and sys.argv[1] == "make":
         make(sys.argv[2])

@@ -11,7 +11,7 @@ use undertone_data::{
 };
 use undertone_mechanisms::NoiseKey;
 use undertone_run::config::RunFile;
-use undertone_run::export::{Layout, export};
+use undertone_run::export::{ExportOptions, Layout, export};
 use undertone_run::metrics::RoundRecord;
 use undertone_run::{Observer, RunOptions, Silent};
 
@@ -370,7 +370,7 @@ impl World {
             ("transformer", Layout::Gpt2, "gpt2"),
             ("transformer", Layout::Undertone, "plain"),
         ] {
-            export(&self.run(run), layout, &self.path(name), false)?;
+            export(&self.run(run), &self.path(name), ExportOptions::new(layout))?;
         }
         // As other programs write it: then the config.json beside it is what tells of the heads.
         let gpt2 = self.path("gpt2/model.safetensors");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use undertone_present::numbers::grouped;
-use undertone_run::export::{Layout, export};
+use undertone_run::export::{ExportOptions, Layout, export};
 
 use crate::output::{Output, facts};
 
@@ -22,12 +22,21 @@ pub(crate) struct ExportArgs {
     /// Replace the folder of an earlier export.
     #[arg(long)]
     force: bool,
+    /// Start a new file after this many bytes of tensors, with `--layout huggingface` (5 GB by default).
+    #[arg(long, value_name = "BYTES")]
+    shard_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum LayoutName {
     /// Use GPT-2's names, for Hugging Face's GPT2LMHeadModel. The model must be a transformer with learned positions.
     Gpt2,
+    /// Use the names and the config.json of Llama, Mistral, Qwen2, Qwen3 or Gemma. The family of the model must be `llama`.
+    Huggingface,
+    /// Write the adapters alone, for the library PEFT. The run must have trained adapters.
+    Peft,
+    /// Write one GGUF file, for llama.cpp and its relatives. The family of the model must be `llama`.
+    Gguf,
     /// Use the names of Undertone's own model files.
     Undertone,
 }
@@ -36,9 +45,17 @@ enum LayoutName {
 pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<()> {
     let layout = match args.layout {
         LayoutName::Gpt2 => Layout::Gpt2,
+        LayoutName::Huggingface => Layout::HuggingFace,
+        LayoutName::Peft => Layout::Peft,
+        LayoutName::Gguf => Layout::Gguf,
         LayoutName::Undertone => Layout::Undertone,
     };
-    let exported = export(&args.run, layout, &args.out, args.force)?;
+    let options = ExportOptions {
+        layout,
+        overwrite: args.force,
+        shard_bytes: args.shard_bytes,
+    };
+    let exported = export(&args.run, &args.out, options)?;
     if output.json {
         return output.print_json(&exported);
     }

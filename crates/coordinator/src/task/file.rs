@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use undertone_aggregation::ParamLayout;
 use undertone_mechanisms::Strategy;
-use undertone_models::ModelSpec;
 use undertone_secagg::assurance::Assumptions;
 use undertone_secagg::{Digest32, ThreatModel};
 use undertone_text::TextRules;

@@ -41,6 +41,31 @@ pub struct TransformerSizes {
 }
 
 impl TransformerSizes {
+    /// The settings that stand in no tensor's shape, by their keys in run files.
+    pub(crate) fn settings(self) -> Vec<(&'static str, String)> {
+        let ours = self.architecture;
+        let scaling = ours.rotary_scaling.map(|scaling| serde_json::to_string(&scaling));
+        let gate = match ours.feed_forward {
+            FeedForward::Gelu => "nothing".to_owned(),
+            FeedForward::Gated(gate) => format!("{gate:?}").to_lowercase(),
+        };
+        vec![
+            ("heads", self.heads.to_string()),
+            ("key_heads", self.key_heads().to_string()),
+            ("head_width", self.head_width().to_string()),
+            ("rotary_base", ours.rotary_base.to_string()),
+            (
+                "rotary_scaling",
+                scaling
+                    .and_then(std::result::Result::ok)
+                    .unwrap_or("nothing".to_owned()),
+            ),
+            ("norm_epsilon", ours.norm_epsilon.to_string()),
+            ("gate", gate),
+            ("scaled_embedding", ours.scaled_embedding.to_string()),
+        ]
+    }
+
     /// Number of parameters without adapters.
     pub(super) fn parameters(self) -> u128 {
         let [vocab, layers, width, context] =

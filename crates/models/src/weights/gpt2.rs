@@ -25,7 +25,7 @@ use crate::{
     error::{ModelError, Result},
     sequence::SequenceModel,
     spec::ModelSpec,
-    transformer::{Positions, Transformer},
+    transformer::{Architecture, Positions, Transformer, TransformerSizes},
 };
 use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
 use std::collections::{HashMap, HashSet};
@@ -161,6 +161,14 @@ pub fn spec(bytes: &[u8]) -> Result<(ModelSpec, usize)> {
     Ok((spec, vocab))
 }
 
+/// Refuses models that GPT-2's layout does not have.
+pub(super) fn check_architecture(sizes: TransformerSizes) -> Result<()> {
+    match sizes.positions == Positions::Learned && sizes.architecture == Architecture::GPT2 {
+        true => Ok(()),
+        false => Err(ModelError::LearnedPositions),
+    }
+}
+
 /// Parameters of `model`, converted from F16 and BF16 where the file holds those.
 ///
 /// A model whose context is shorter than the file's takes its first positions.
@@ -169,9 +177,7 @@ pub fn spec(bytes: &[u8]) -> Result<(ModelSpec, usize)> {
 /// An unreadable file; a tensor that is missing, unknown, of another shape or type, or not finite, by its name in the file; an
 /// output matrix that is not the embedding; a model with rotary positions.
 pub fn read(model: &Transformer, bytes: &[u8]) -> Result<Vec<f32>> {
-    if model.sizes().positions == Positions::Rotary {
-        return Err(ModelError::LearnedPositions);
-    }
+    check_architecture(model.sizes())?;
     let file = File::open(bytes)?;
     let layout = model.layout();
     // All shapes are compared first: the file is then about as large as the memory that is asked for.
@@ -229,9 +235,7 @@ pub fn read(model: &Transformer, bytes: &[u8]) -> Result<Vec<f32>> {
 pub fn write(model: &Transformer, params: &[f32]) -> Result<Vec<u8>> {
     let (model, params) = model.merged(params)?;
     let layout = model.layout();
-    if model.sizes().positions == Positions::Rotary {
-        return Err(ModelError::LearnedPositions);
-    }
+    check_architecture(model.sizes())?;
     let bytes: Vec<u8> = params.iter().flat_map(|value| value.to_le_bytes()).collect();
     let mut tensors = Vec::with_capacity(layout.tensors().len());
     for ours in layout.tensors() {

@@ -9,6 +9,7 @@ use undertone_models::{Loaded, LoraSpec, ModelSpec};
 use super::{Description, Training};
 use crate::error::{Result, RunError};
 use crate::files;
+use crate::huggingface::{self, Weights, unusable};
 use undertone_coordinator::trainings;
 
 /// The file beside weights in GPT-2's layout.
@@ -16,22 +17,41 @@ pub(crate) const GPT2_CONFIG: &str = "config.json";
 
 pub(super) struct ModelFile {
     path: PathBuf,
-    bytes: Vec<u8>,
+    content: Content,
     /// The description; files of other programs have none.
     description: Option<Description>,
 }
 
+enum Content {
+    /// A file in our own layout or in GPT-2's.
+    Bytes(Vec<u8>),
+    /// Files of Llama or a relative, which are read later.
+    HuggingFace(Weights),
+}
+
 impl ModelFile {
+    /// Reads a file, or the files that a folder or an index stands for.
     pub(super) fn read(path: &Path) -> Result<Self> {
-        let bytes = files::read_given(path, files::MAX_MODEL)?;
-        let text = weights::description(&bytes).map_err(|source| unusable(path, source))?;
+        let path = &huggingface::file_of(path);
+        let (content, text) = if huggingface::is_index(path) {
+            let weights = Weights::of_index(path)?;
+            let text = weights.description()?;
+            (Content::HuggingFace(weights), text)
+        } else {
+            let bytes = files::read_given(path, files::MAX_MODEL)?;
+            let text = weights::description(&bytes).map_err(|source| unusable(path, source))?;
+            match huggingface::is(path, &bytes)? {
+                true => (Content::HuggingFace(Weights::of_file(path)?), text),
+                false => (Content::Bytes(bytes), text),
+            }
+        };
         let description = text
             .map(|text| serde_json::from_str(&text))
             .transpose()
             .map_err(|error| RunError::damaged(path, format!("its description: {error}")))?;
         Ok(Self {
-            path: path.to_owned(),
-            bytes,
+            path: path.clone(),
+            content,
             description,
         })
     }
@@ -52,22 +72,36 @@ impl ModelFile {
     /// The run's model with the parameters of the file; its adapters are `None` where the file has none.
     pub(super) fn load(&self, spec: &ModelSpec, vocab: &Vocab) -> Result<Loaded> {
         self.check_words(vocab)?;
-        self.check_heads(spec)?;
+        let bytes = match &self.content {
+            Content::Bytes(bytes) => bytes,
+            Content::HuggingFace(weights) => return self.load_huggingface(weights, spec, vocab),
+        };
+        self.check_heads(spec, bytes)?;
         let of_file = |error| unusable(&self.path, error);
         let adapted = self.description.as_ref().and_then(|own| own.model.lora());
         match (adapted, spec.lora()) {
             (Some(found), Some(expected)) => self.check_adapters(expected, found)?,
-            (Some(_), None) => return self.merged(spec, vocab),
+            (Some(_), None) => return self.merged(spec, vocab, bytes),
             (None, _) => {}
         }
-        spec.load(vocab.len(), &self.bytes).map_err(of_file)
+        spec.load(vocab.len(), bytes).map_err(of_file)
+    }
+
+    fn load_huggingface(&self, weights: &Weights, spec: &ModelSpec, vocab: &Vocab) -> Result<Loaded> {
+        let of_file = |error| unusable(&self.path, error);
+        weights.config().check(spec, vocab.len()).map_err(of_file)?;
+        let Some(whole) = spec.transformer(vocab.len()).map_err(of_file)? else {
+            return Err(of_file(undertone_models::ModelError::NoBase));
+        };
+        let bytes = weights.rewritten(&whole)?;
+        spec.load(vocab.len(), &bytes).map_err(of_file)
     }
 
     /// The run's model without adapters, from a file with some.
-    fn merged(&self, spec: &ModelSpec, vocab: &Vocab) -> Result<Loaded> {
+    fn merged(&self, spec: &ModelSpec, vocab: &Vocab, bytes: &[u8]) -> Result<Loaded> {
         let of_file = |error| unusable(&self.path, error);
         let own = self.description.as_ref().map_or(spec, |own| &own.model);
-        let Loaded { model, parameters } = own.load(vocab.len(), &self.bytes).map_err(of_file)?;
+        let Loaded { model, parameters } = own.load(vocab.len(), bytes).map_err(of_file)?;
         let adapters = parameters
             .ok_or_else(|| RunError::damaged(&self.path, "it lacks the adapters that it describes"))?;
         let merged = model.write_merged(&adapters, None).map_err(of_file)?;
@@ -91,9 +125,11 @@ impl ModelFile {
     }
 
     /// Checks the number of heads, which stands in no tensor's shape.
-    fn check_heads(&self, spec: &ModelSpec) -> Result<()> {
-        let ModelSpec::Transformer { heads: expected, .. } = *spec else {
-            return Ok(());
+    fn check_heads(&self, spec: &ModelSpec, bytes: &[u8]) -> Result<()> {
+        let expected = match *spec {
+            ModelSpec::Transformer { heads, .. } => heads,
+            ModelSpec::Llama { .. } => return self.check_llama(spec),
+            _ => return Ok(()),
         };
         if let Some(own) = &self.description {
             return match own.model {
@@ -105,13 +141,29 @@ impl ModelFile {
         }
         let beside = self.path.with_file_name(GPT2_CONFIG);
         let of_file = |error| unusable(&self.path, error);
-        if !beside.exists() || !gpt2::is(&self.bytes).map_err(of_file)? {
+        if !beside.exists() || !gpt2::is(bytes).map_err(of_file)? {
             return Ok(());
         }
         let text = files::read_given(&beside, files::MAX_GIVEN)?;
         let config: gpt2::Gpt2Config =
             serde_json::from_slice(&text).map_err(|error| RunError::damaged(&beside, error))?;
         config.check(expected).map_err(of_file)
+    }
+
+    /// Checks the settings of Llama's family that stand in no tensor's shape, against those that the file describes.
+    fn check_llama(&self, spec: &ModelSpec) -> Result<()> {
+        let Some(own) = &self.description else {
+            return Ok(());
+        };
+        let of_file = |error| unusable(&self.path, error);
+        let expected = spec.settings().map_err(of_file)?;
+        let found = own.model.settings().map_err(of_file)?;
+        for ((key, expected), (_, found)) in expected.iter().zip(&found) {
+            if expected != found {
+                return Err(self.other_setting(key, expected, found));
+            }
+        }
+        Ok(())
     }
 
     /// Checks that the adapters have the shape and scale of the run's.
@@ -140,12 +192,5 @@ impl ModelFile {
             expected: expected.to_string(),
             found: found.to_string(),
         }
-    }
-}
-
-fn unusable(path: &Path, source: undertone_models::ModelError) -> RunError {
-    RunError::InitialModel {
-        path: path.to_owned(),
-        source: Box::new(source),
     }
 }

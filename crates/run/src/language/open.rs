@@ -14,6 +14,7 @@ use crate::driver::workspace::{RunDirectory, trained_model, vocabulary_of};
 use crate::error::{Result, RunError};
 use crate::files::names::{CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE};
 use crate::files::{self, vocabulary_file};
+use crate::huggingface::{self, Weights};
 use crate::initial_model::{self, Description, GPT2_CONFIG};
 
 /// The kind of folder that a model came from.
@@ -64,7 +65,7 @@ impl LanguageModel {
             false => path,
         };
         let named = path.file_name().filter(|_| path.is_file());
-        if named.is_some_and(|name| name != MODEL_FILE) {
+        if named.is_some_and(|name| name != MODEL_FILE && name != huggingface::INDEX) {
             return Err(no_model(path, format!("a folder, or a file {MODEL_FILE}")));
         }
         if crate::task::is_exported(folder) {
@@ -73,7 +74,7 @@ impl LanguageModel {
         if files::exists(&folder.join(CONFIG_FILE)) {
             return Self::of_run(folder);
         }
-        if files::exists(&folder.join(MODEL_FILE)) {
+        if files::exists(&folder.join(MODEL_FILE)) || files::exists(&folder.join(huggingface::INDEX)) {
             return Self::of_export(folder);
         }
         let expected =
@@ -120,8 +121,15 @@ impl LanguageModel {
     }
 
     fn of_export(folder: &Path) -> Result<Self> {
-        let path = folder.join(MODEL_FILE);
+        let path = huggingface::file_of(folder);
+        if huggingface::is_index(&path) {
+            return Self::of_huggingface(folder, &Weights::of_index(&path)?);
+        }
         let bytes = files::read_given(&path, files::MAX_MODEL)?;
+        if huggingface::is(&path, &bytes)? {
+            drop(bytes);
+            return Self::of_huggingface(folder, &Weights::of_file(&path)?);
+        }
         let unreadable = |error: ModelError| RunError::damaged(&path, error);
         let described = weights::description(&bytes).map_err(unreadable)?;
         let described: Option<Description> = described
@@ -140,6 +148,33 @@ impl LanguageModel {
             vocab,
             examples,
             model,
+            parameters,
+        })
+    }
+}
+
+impl LanguageModel {
+    /// A model of Llama or a relative, as this program or another one wrote it.
+    fn of_huggingface(folder: &Path, weights: &Weights) -> Result<Self> {
+        let described: Option<Description> = weights
+            .description()?
+            .map(|text| serde_json::from_str(&text))
+            .transpose()
+            .map_err(|error| RunError::damaged(folder, format!("its description: {error}")))?;
+        let (vocab, examples) = words_beside(folder, described.as_ref())?;
+        let mut spec = weights.config().spec().clone();
+        if let ModelSpec::Llama { context, .. } = &mut spec {
+            *context = (*context).min(huggingface::LONGEST_CONTEXT);
+        }
+        let of_folder = |error| huggingface::unusable(folder, error);
+        let whole = spec.transformer(vocab.len()).map_err(of_folder)?;
+        let whole = whole.ok_or_else(|| of_folder(ModelError::NoBase))?;
+        let parameters = weights.parameters(&whole)?;
+        Ok(Self {
+            source: Source::Export,
+            vocab,
+            examples,
+            model: Box::new(whole),
             parameters,
         })
     }

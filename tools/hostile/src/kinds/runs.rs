@@ -8,7 +8,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use undertone_data::EosTargets;
 use undertone_run::config::EvaluationSplit;
-use undertone_run::export::{Layout, export};
+use undertone_run::export::{ExportOptions, Layout, export};
 use undertone_run::personalize::{PersonalizeOptions, personalize};
 use undertone_run::verify::verify;
 use undertone_run::{RunOptions, Silent};
@@ -130,8 +130,8 @@ pub(super) fn use_model(world: &World, place: &str) -> Result<()> {
     };
     let out = tempfile::tempdir_in(world.folder())?;
     // Not every family has GPT-2's layout.
-    let _ = export(&folder, Layout::Gpt2, &out.path().join("gpt2"), false);
-    let exported = export(&folder, Layout::Undertone, &out.path().join("plain"), false);
+    let _ = export(&folder, &out.path().join("gpt2"), ExportOptions::new(Layout::Gpt2));
+    let exported = export(&folder, &out.path().join("plain"), ExportOptions::new(Layout::Undertone));
     evaluated?;
     personalized?;
     exported?;

@@ -331,29 +331,18 @@ impl Config {
             let expected = format!("at most {}", theirs.context);
             return setting("context", expected, ours.context.to_string());
         }
-        let debug = |value: &dyn std::fmt::Debug| format!("{value:?}");
         let names = |biases: [bool; 4]| {
             let names = BlockMatrix::ALL.iter().zip(biases).filter(|(_, has)| *has);
-            debug(&names.map(|(matrix, _)| matrix.name()).collect::<Vec<_>>())
+            format!("{:?}", names.map(|(matrix, _)| matrix.name()).collect::<Vec<_>>())
         };
+        setting("biases", names(a.biases), names(b.biases))?;
         for (key, theirs, ours) in [
-            ("rotary_base", debug(&a.rotary_base), debug(&b.rotary_base)),
-            (
-                "rotary_scaling",
-                scaling(a.rotary_scaling),
-                scaling(b.rotary_scaling),
-            ),
-            ("norm_epsilon", debug(&a.norm_epsilon), debug(&b.norm_epsilon)),
-            ("gate", debug(&a.feed_forward), debug(&b.feed_forward)),
-            ("biases", names(a.biases), names(b.biases)),
-            ("head_norms", debug(&a.head_norms), debug(&b.head_norms)),
-            (
-                "scaled_embedding",
-                debug(&a.scaled_embedding),
-                debug(&b.scaled_embedding),
-            ),
-            ("tied", debug(&a.tied), debug(&b.tied)),
+            ("head_norms", a.head_norms, b.head_norms),
+            ("tied", a.tied, b.tied),
         ] {
+            setting(key, theirs.to_string(), ours.to_string())?;
+        }
+        for ((key, theirs), (_, ours)) in theirs.settings().into_iter().zip(ours.settings()) {
             setting(key, theirs, ours)?;
         }
         Ok(())
@@ -362,14 +351,6 @@ impl Config {
     /// The content of a `config.json` for a model of these sizes.
     pub(super) fn of(sizes: TransformerSizes, bos: u32, eos: u32) -> Result<Value> {
         Ok(write::config(sizes, Family::of(sizes)?, bos, eos))
-    }
-}
-
-/// Scaling as a run file writes it.
-fn scaling(scaling: Option<crate::transformer::RotaryScaling>) -> String {
-    match scaling {
-        None => "nothing".to_owned(),
-        Some(scaling) => serde_json::to_string(&scaling).unwrap_or_default(),
     }
 }
 
