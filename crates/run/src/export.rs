@@ -126,7 +126,7 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
     if overwrite && folder.exists() && !models.iter().any(|name| folder.join(name).exists()) {
         return Err(RunError::value(
             "--out",
-            format!("a folder with a model to replace, in {}", models.join(", ")),
+            format!("a folder with a model to replace ({})", models.join(", ")),
             format!("{}, which has none", folder.display()),
         ));
     }

@@ -100,7 +100,7 @@ fn nothing_is_replaced_unasked_and_what_gpt2_cannot_say_is_refused() {
     folder.write("mine/notes.txt", "keep");
     folder.refuse(
         "export runs/plain --layout gpt2 --out mine --force",
-        "expected a folder with a model.safetensors to replace",
+        "expected a folder with a model to replace",
     );
     assert_eq!(folder.read("mine/notes.txt"), b"keep");
 

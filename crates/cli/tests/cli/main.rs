@@ -18,6 +18,7 @@ mod ftrl;
 mod init;
 mod initial_model;
 mod language;
+mod llama;
 mod lora;
 mod mechanism;
 mod operations;

@@ -75,7 +75,7 @@ impl LanguageModel {
             return Self::of_run(folder);
         }
         if files::exists(&folder.join(MODEL_FILE)) || files::exists(&folder.join(huggingface::INDEX)) {
-            return Self::of_export(folder);
+            return Self::of_export(folder, path);
         }
         let expected =
             format!("the folder of a run or of an exported model, with {CONFIG_FILE} or {MODEL_FILE}");
@@ -120,8 +120,8 @@ impl LanguageModel {
         })
     }
 
-    fn of_export(folder: &Path) -> Result<Self> {
-        let path = huggingface::file_of(folder);
+    fn of_export(folder: &Path, path: &Path) -> Result<Self> {
+        let path = huggingface::file_of(path);
         if huggingface::is_index(&path) {
             return Self::of_huggingface(folder, &Weights::of_index(&path)?);
         }

@@ -130,8 +130,16 @@ pub(super) fn use_model(world: &World, place: &str) -> Result<()> {
     };
     let out = tempfile::tempdir_in(world.folder())?;
     // Not every family has GPT-2's layout.
-    let _ = export(&folder, &out.path().join("gpt2"), ExportOptions::new(Layout::Gpt2));
-    let exported = export(&folder, &out.path().join("plain"), ExportOptions::new(Layout::Undertone));
+    let _ = export(
+        &folder,
+        &out.path().join("gpt2"),
+        ExportOptions::new(Layout::Gpt2),
+    );
+    let exported = export(
+        &folder,
+        &out.path().join("plain"),
+        ExportOptions::new(Layout::Undertone),
+    );
     evaluated?;
     personalized?;
     exported?;

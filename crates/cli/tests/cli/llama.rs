@@ -1,0 +1,189 @@
+//! Models of Llama's family from a folder of `transformers` to run, predictions, adapters and exports.
+
+use serde_json::Value;
+
+use crate::support::{Folder, TINY, json};
+
+/// A model in the layout of Llama with grouped queries, whose tensors are drawn by a pre-training of one step.
+const MODEL: &str = "family = \"llama\"\nlayers = 2\nwidth = 16\nheads = 4\nkey_heads = 2\nhead_width = 6\ninner = 20\ncontext = 16\n\
+                     rotary_base = 500.0\nbiases = [\"qkv\"]\nrows = 70\n";
+
+fn run(name: &str, start: &str, more: &str) -> String {
+    TINY.replace("name = \"tiny\"", &format!("name = \"{name}\""))
+        .replace(
+            "family = \"dplm\"\nembed = 8\nhidden = 12\n",
+            &format!("{MODEL}{more}"),
+        )
+        .replace("words = 60 }", "words = 60 }\nmax_sentence_tokens = 15")
+        .replace("rounds = 6\n", &format!("rounds = 4\n{start}"))
+        .replace("algorithm = \"fedavg\"", "algorithm = \"uls\"")
+        .replace("learning_rate = 1.0\nmax_examples = 8\n", "group_size = 4\n")
+        .replace(
+            "[checkpoint]",
+            "[server]\noptimizer = { kind = \"adam\" }\nlearning_rate = 0.01\n\n[checkpoint]",
+        )
+}
+
+/// The predictions after a text.
+fn predictions(folder: &Folder, from: &str) -> Vec<(String, f64)> {
+    let found = folder.json(format!("predict {from} ba --top 20"));
+    let entry = |entry: &Value| {
+        let word = entry["word"].as_str().expect("a word").to_owned();
+        (word, entry["probability"].as_f64().expect("a number"))
+    };
+    found.as_array().expect("a list").iter().map(entry).collect()
+}
+
+fn check_equal(folder: &Folder, a: &str, b: &str) {
+    let (a, b) = (predictions(folder, a), predictions(folder, b));
+    assert_eq!(a.len(), b.len());
+    for ((word, a), (other, b)) in a.iter().zip(&b) {
+        assert!(word == other && (a - b).abs() < 1e-6, "{word} {a} {other} {b}");
+    }
+}
+
+#[test]
+fn exports_open_and_start_runs_and_adapters_merge_into_them() {
+    let folder = Folder::new();
+    folder.write("base.toml", run("base", "", ""));
+    folder.succeed("train base.toml");
+    // One file and several, by their folder and by their index.
+    folder.succeed("export runs/base --layout huggingface --out one");
+    let several = folder.json("export runs/base --layout huggingface --out several --shard-bytes 4000");
+    let files = several["files"].as_array().expect("files");
+    assert!(files.len() > 5, "{several}");
+    assert!(
+        files.contains(&Value::from("model.safetensors.index.json")),
+        "{several}"
+    );
+    let config = json(&folder.text("several/config.json"));
+    assert_eq!(config["model_type"], "qwen2");
+    for export in ["one", "several", "several/model.safetensors.index.json"] {
+        check_equal(&folder, "runs/base", export);
+    }
+    let generated = folder.json("generate several ba --tokens 30 --temperature 0 --ignore-end");
+    assert_eq!(
+        generated,
+        folder.json("generate runs/base ba --tokens 30 --temperature 0 --ignore-end")
+    );
+
+    let lora = "lora = { rank = 2, alpha = 4.0 }\n";
+    for (name, start) in [
+        ("from-one", "one"),
+        ("from-several", "several/model.safetensors.index.json"),
+    ] {
+        folder.write(
+            "adapted.toml",
+            run(name, &format!("initial_model = \"{start}\"\n"), lora),
+        );
+        folder.succeed("train adapted.toml");
+    }
+    assert_eq!(
+        folder.read("runs/from-one/model.safetensors"),
+        folder.read("runs/from-several/model.safetensors")
+    );
+    folder.succeed("verify runs/from-one");
+    folder.succeed("export runs/from-one --layout huggingface --out merged");
+    check_equal(&folder, "runs/from-one", "merged");
+    assert_ne!(
+        predictions(&folder, "runs/from-one"),
+        predictions(&folder, "runs/base")
+    );
+
+    let adapters = folder.json("export runs/from-one --layout peft --out adapters");
+    assert!(adapters.get("merged_lora_rank").is_none(), "{adapters}");
+    let settings = json(&folder.text("adapters/adapter_config.json"));
+    assert_eq!(
+        (settings["r"].as_u64(), settings["lora_alpha"].as_f64()),
+        (Some(2), Some(4.0))
+    );
+    assert_eq!(settings["target_modules"][0], "self_attn.q_proj");
+    let file = folder.read("adapters/adapter_model.safetensors");
+    let tensors = safetensors::SafeTensors::deserialize(&file).expect("tensors");
+    let name = "base_model.model.model.layers.1.mlp.gate_proj.lora_B.weight";
+    assert_eq!(tensors.tensor(name).expect(name).shape(), [20, 2]);
+    assert_eq!(tensors.len(), 2 * 7 * 2);
+
+    folder.succeed("export runs/from-one --layout gguf --out gguf");
+    let gguf = folder.read("gguf/model.gguf");
+    assert!(gguf.starts_with(b"GGUF\x03\0\0\0"));
+    assert_eq!(gguf.len() % 32, 0);
+}
+
+#[test]
+fn another_model_and_another_layout_are_refused_by_name() {
+    let folder = Folder::new();
+    folder.write("base.toml", run("base", "", ""));
+    folder.succeed("train base.toml");
+    folder.succeed("export runs/base --layout huggingface --out start");
+    let refused = |change: (&str, &str), message: &str| {
+        let text = run("next", "initial_model = \"start\"\n", "").replace(change.0, change.1);
+        folder.write("next.toml", text);
+        folder.refuse("train next.toml", message);
+    };
+    refused(
+        ("key_heads = 2", "key_heads = 4"),
+        "`model.key_heads`: expected 2, which the config.json beside the weights says, got 4",
+    );
+    refused(
+        ("rotary_base = 500.0", "rotary_base = 10000.0"),
+        "`model.rotary_base`: expected 500, which the config.json beside the weights says, got 10000",
+    );
+    refused(("biases = [\"qkv\"]\n", ""), "`model.biases`: expected [\"qkv\"]");
+    refused(("rows = 70\n", ""), "`model.rows`: expected 70");
+    refused(
+        ("rows = 70\n", "rows = 12\n"),
+        "`rows` must be at least 63, got 12",
+    );
+    refused(
+        ("context = 16", "context = 32"),
+        "`model.context`: expected at most 16",
+    );
+    // What the file of a run does not show is compared by its description.
+    let text = run("next", "initial_model = \"runs/base/model.safetensors\"\n", "");
+    folder.write(
+        "next.toml",
+        text.replace("rotary_base = 500.0", "rotary_base = 900.0"),
+    );
+    folder.refuse("train next.toml", "`model.rotary_base`: expected 900, found 500");
+
+    for (layout, message) in [
+        (
+            "gpt2",
+            "gpt2 for a run with `model.family` = \"transformer\", or else undertone, got gpt2 of \"llama\"",
+        ),
+        (
+            "peft",
+            "peft for a run with the table [model.lora], got peft of a run without adapters",
+        ),
+    ] {
+        folder.refuse(format!("export runs/base --layout {layout} --out out"), message);
+    }
+    // Damaged folders are refused by file and key.
+    let config = folder.text("start/config.json");
+    for (from, to, message) in [
+        (
+            "\"qwen2\"",
+            "\"gemma3\"",
+            "config.json: `model_type` in config.json: expected one of",
+        ),
+        (
+            "\"silu\"",
+            "\"relu\"",
+            "`hidden_act` in config.json: expected \"silu\" or \"gelu_pytorch_tanh\", got \"relu\"",
+        ),
+        ("{", "[", "expected a JSON object"),
+    ] {
+        folder.write("start/config.json", config.replacen(from, to, 1));
+        folder.refuse("predict start ba", message);
+    }
+    folder.write("start/config.json", config);
+    folder.write(
+        "start/model.safetensors.index.json",
+        "{\"weight_map\": {\"x\": \"../x.safetensors\"}}",
+    );
+    folder.refuse(
+        "predict start/model.safetensors.index.json ba",
+        "names of files NAME.safetensors in the same folder",
+    );
+}
