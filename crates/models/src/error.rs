@@ -341,6 +341,12 @@ pub enum ModelError {
         /// What the index or a file has.
         got: String,
     },
+    /// A tensor that two files of weights hold.
+    #[error("tensor `{name}` is in two of the files of weights, expected one")]
+    RepeatedTensor {
+        /// Name of the tensor.
+        name: String,
+    },
     /// Files of weights too small for the model that their configuration describes.
     #[error(
         "the model has {parameters} parameters, but the files of weights have {bytes} bytes, less than 2 per parameter"

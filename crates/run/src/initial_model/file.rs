@@ -26,7 +26,7 @@ enum Content {
     /// A file in our own layout or in GPT-2's.
     Bytes(Vec<u8>),
     /// Files of Llama or a relative, which are read later.
-    HuggingFace(Weights),
+    HuggingFace(Box<Weights>),
 }
 
 impl ModelFile {
@@ -36,12 +36,12 @@ impl ModelFile {
         let (content, text) = if huggingface::is_index(path) {
             let weights = Weights::of_index(path)?;
             let text = weights.description()?;
-            (Content::HuggingFace(weights), text)
+            (Content::HuggingFace(Box::new(weights)), text)
         } else {
             let bytes = files::read_given(path, files::MAX_MODEL)?;
             let text = weights::description(&bytes).map_err(|source| unusable(path, source))?;
             match huggingface::is(path, &bytes)? {
-                true => (Content::HuggingFace(Weights::of_file(path)?), text),
+                true => (Content::HuggingFace(Box::new(Weights::of_file(path)?)), text),
                 false => (Content::Bytes(bytes), text),
             }
         };

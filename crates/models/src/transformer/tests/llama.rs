@@ -204,7 +204,7 @@ fn cached_decoding_equals_the_whole_pass() {
         model
             .worker(1, ids.len())
             .evaluate(&params, &batch, StateMode::Zero, &mut |_, logits, _| {
-                whole.push(logits.to_vec())
+                whole.push(logits.to_vec());
             })
             .unwrap();
         let mut decoder = model.decoder(&params, 2).unwrap();

@@ -6,7 +6,7 @@ use crate::sequence::SequenceModel;
 use crate::transformer::Transformer;
 use crate::weights::{append, check, malformed};
 use safetensors::{SafeTensors, tensor::TensorView};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The smallest number of bytes that a parameter is stored in.
 const SMALLEST: u64 = 2;
@@ -15,6 +15,8 @@ const SMALLEST: u64 = 2;
 #[derive(Debug)]
 pub struct Reader {
     pieces: HashMap<String, Piece>,
+    /// Names that were read.
+    read: HashSet<String>,
     params: Vec<f32>,
     embedding: Vec<usize>,
     /// Added to stored gains.
@@ -37,6 +39,7 @@ impl Reader {
         let pieces = pieces(model).into_iter().map(|piece| (piece.name.clone(), piece));
         Ok(Self {
             pieces: pieces.collect(),
+            read: HashSet::new(),
             params: vec![0.0; parameters],
             embedding: vec![model.sizes().vocab, model.sizes().width],
             shift: config.family().gain_shift(),
@@ -64,6 +67,10 @@ impl Reader {
         // Older versions of the library stored the frequencies of rotary positions.
         if plain.ends_with(".rotary_emb.inv_freq") || plain == "rotary_emb.inv_freq" {
             return Ok(());
+        }
+        if !self.read.insert(plain.to_owned()) {
+            let name = name.to_owned();
+            return Err(ModelError::RepeatedTensor { name });
         }
         let mut values = Vec::new();
         if let Some(piece) = self.pieces.remove(plain) {

@@ -1,0 +1,178 @@
+//! GGUF files, read back by a reader of this test that follows the specification.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use undertone_models::weights::gguf::{Value, write};
+use undertone_models::weights::huggingface::{Config, Reader};
+use undertone_models::{ModelSpec, SequenceModel, Transformer};
+
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, count: usize) -> &'a [u8] {
+        let (first, rest) = self.0.split_at(count);
+        self.0 = rest;
+        first
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.take(4).try_into().unwrap())
+    }
+
+    fn size(&mut self) -> usize {
+        u64::from_le_bytes(self.take(8).try_into().unwrap()) as usize
+    }
+
+    fn text(&mut self) -> String {
+        let count = self.size();
+        String::from_utf8(self.take(count).to_vec()).unwrap()
+    }
+
+    fn value(&mut self, kind: u32) -> String {
+        match kind {
+            4 | 5 => self.u32().to_string(),
+            6 => f32::from_bits(self.u32()).to_string(),
+            7 => (self.take(1)[0] != 0).to_string(),
+            8 => self.text(),
+            9 => {
+                let (kind, count) = (self.u32(), self.size());
+                let values: Vec<String> = (0..count).map(|_| self.value(kind)).collect();
+                values.join(" ")
+            }
+            other => panic!("type {other}"),
+        }
+    }
+}
+
+/// Settings, and tensors with their extents, the fastest first.
+type File = (BTreeMap<String, String>, BTreeMap<String, (Vec<usize>, Vec<f32>)>);
+
+fn parse(file: &[u8]) -> File {
+    let mut bytes = Bytes(file);
+    assert_eq!((bytes.take(4), bytes.u32()), (&b"GGUF"[..], 3));
+    let (tensors, settings) = (bytes.size(), bytes.size());
+    let mut found = BTreeMap::new();
+    for _ in 0..settings {
+        let key = bytes.text();
+        let kind = bytes.u32();
+        assert!(found.insert(key, bytes.value(kind)).is_none());
+    }
+    let mut places = Vec::new();
+    for _ in 0..tensors {
+        let name = bytes.text();
+        let extents: Vec<usize> = (0..bytes.u32()).map(|_| bytes.size()).collect();
+        assert_eq!(bytes.u32(), 0, "F32");
+        places.push((name, extents, bytes.size()));
+    }
+    let start = (file.len() - bytes.0.len()).next_multiple_of(32);
+    let read = |(name, extents, offset): (String, Vec<usize>, usize)| {
+        assert_eq!(offset % 32, 0);
+        let count: usize = extents.iter().product();
+        let data = &file[start + offset..][..4 * count];
+        let values = data
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|&bytes| f32::from_le_bytes(bytes));
+        (name, (extents, values.collect()))
+    };
+    (found, places.into_iter().map(read).collect())
+}
+
+/// A model of `vectors/huggingface`, and its parameters.
+fn model(folder: &str, change: fn(&mut ModelSpec)) -> (Transformer, Vec<f32>) {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors/huggingface");
+    let file = |name: &str| fs::read(root.join(folder).join(name)).unwrap();
+    let config = Config::parse(&file("config.json")).unwrap();
+    let model = config.spec().transformer(config.vocab()).unwrap().unwrap();
+    let bytes = file("model.safetensors");
+    let mut reader = Reader::new(&config, &model, bytes.len() as u64).unwrap();
+    reader.shard(&bytes).unwrap();
+    let mut spec = config.spec().clone();
+    change(&mut spec);
+    let changed = spec.transformer(config.vocab()).unwrap().unwrap();
+    (changed, reader.finish().unwrap())
+}
+
+#[test]
+fn a_reader_of_the_format_finds_settings_and_tensors() {
+    let (model, params) = model("llama", |_| {});
+    let tokenizer = [
+        ("tokenizer.ggml.model".to_owned(), Value::Text("gpt2".to_owned())),
+        (
+            "tokenizer.ggml.tokens".to_owned(),
+            Value::Texts(vec!["a".to_owned(), "bc".to_owned()]),
+        ),
+        ("tokenizer.ggml.token_type".to_owned(), Value::Numbers(vec![1, 3])),
+        ("tokenizer.ggml.add_bos_token".to_owned(), Value::Bool(true)),
+    ];
+    let bytes = write(&model, &params, "a name", &tokenizer).unwrap();
+    assert_eq!(bytes, write(&model, &params, "a name", &tokenizer).unwrap());
+    let (settings, tensors) = parse(&bytes);
+    for (key, value) in [
+        ("general.architecture", "llama"),
+        ("general.name", "a name"),
+        ("llama.block_count", "2"),
+        ("llama.embedding_length", "16"),
+        ("llama.attention.head_count", "4"),
+        ("llama.attention.head_count_kv", "2"),
+        ("llama.attention.key_length", "6"),
+        ("llama.rope.freq_base", "500"),
+        ("llama.vocab_size", "37"),
+        ("tokenizer.ggml.tokens", "a bc"),
+        ("tokenizer.ggml.token_type", "1 3"),
+        ("tokenizer.ggml.add_bos_token", "true"),
+    ] {
+        assert_eq!(settings[key], value, "{key}");
+    }
+    let range = |name: &str| model.layout().range(name).unwrap();
+    assert_eq!(tensors["token_embd.weight"].0, [16, 37]);
+    assert_eq!(tensors["token_embd.weight"].1, params[range("embedding")]);
+    assert_eq!(tensors["output.weight"].1, params[range("output")]);
+    // Three pairs a head: rows 0 and 3, 1 and 4, 2 and 5 become neighbours.
+    let bias = &params[range("b1.qkv_bias")];
+    let moved = [0, 3, 1, 4, 2, 5].map(|row| bias[24 + 6 + row]);
+    assert_eq!(tensors["blk.1.attn_k.bias"].1[6..], moved);
+    assert_eq!(tensors["blk.1.attn_v.bias"].1, bias[36..]);
+    // The kept waves of short pairs, and the divided ones of long.
+    let divisors = &tensors["rope_freqs.weight"].1;
+    assert_eq!((divisors.len(), divisors[2]), (3, 8.0));
+    assert!(divisors[0] < 8.0 && divisors[0] >= 1.0, "{divisors:?}");
+}
+
+#[test]
+fn gains_of_gemma_stand_as_they_multiply() {
+    let (model, params) = model("gemma", |_| {});
+    let (settings, tensors) = parse(&write(&model, &params, "", &[]).unwrap());
+    assert_eq!(settings["general.architecture"], "gemma");
+    let range = model.layout().range("b0.norm1").unwrap();
+    assert_eq!(tensors["blk.0.attn_norm.weight"].1, params[range]);
+    assert!(!tensors.contains_key("output.weight"));
+}
+
+#[test]
+fn what_llama_cpp_does_not_compute_is_refused() {
+    let refused = |folder: &str, change: fn(&mut ModelSpec)| {
+        let (model, _) = model(folder, change);
+        write(&model, &model.initial_params(1), "", &[])
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(
+        refused("mistral", |_| {}),
+        "GGUF has no architecture for this model: llama.cpp has another form of YaRN"
+    );
+    let untied = |spec: &mut ModelSpec| {
+        if let ModelSpec::Llama { tied, .. } = spec {
+            *tied = false;
+        }
+    };
+    assert_eq!(
+        refused("gemma", untied),
+        "GGUF has no architecture for this model: gemma predicts with its embedding there"
+    );
+}
