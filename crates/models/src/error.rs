@@ -338,7 +338,7 @@ pub enum ModelError {
     ShardIndex {
         /// The accepted content.
         expected: String,
-        /// What the index or a file has.
+        /// The content of the index or of a file.
         got: String,
     },
     /// A tensor that two files of weights hold.
@@ -360,13 +360,13 @@ pub enum ModelError {
     /// An architecture that llama.cpp does not compute.
     #[error("GGUF has no architecture for this model: {reason}")]
     NoGguf {
-        /// What does not fit.
+        /// The part that does not fit.
         reason: String,
     },
     /// An architecture that no layout of `transformers` has.
     #[error("none of the layouts of Llama, Mistral, Qwen2, Qwen3 and Gemma holds this model: {reason}")]
     NoLayout {
-        /// What does not fit.
+        /// The part that does not fit.
         reason: String,
     },
     /// A tensor holds NaN or an infinity.

@@ -196,7 +196,7 @@ fn model_and_words(run_dir: &Path) -> Result<(ModelSpec, Vocab)> {
     Ok((file.task.model, vocab))
 }
 
-/// What an export is made from.
+/// The material of an export.
 struct Source<'a> {
     spec: &'a ModelSpec,
     vocab: &'a Vocab,

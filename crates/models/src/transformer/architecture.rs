@@ -1,4 +1,4 @@
-//! What the blocks of a transformer compute: GPT-2's choices and those of Llama and its relatives.
+//! The computation of a transformer's blocks: GPT-2's choices and those of Llama and its relatives.
 
 use super::adapters::BlockMatrix;
 use super::scaling::RotaryScaling;
@@ -35,7 +35,7 @@ pub enum FeedForward {
     Gated(Gate),
 }
 
-/// What the blocks of a transformer compute.
+/// The computation of a transformer's blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Architecture {
     /// Number of heads of keys and values, which divides the number of heads: queries of `heads / key_heads` neighbouring heads

@@ -207,7 +207,7 @@ pub(super) struct Table<'a, T> {
     pub(super) gathered: &'a [T],
     pub(super) scale: f64,
     pub(super) states: &'a [T],
-    /// As [`Head::each_kept`](super::head::Head::each_kept) gives them.
+    /// Gradients of logits as [`Head::each_kept`](super::head::Head::each_kept) gives them.
     pub(super) logits: &'a [T],
     pub(super) lanes: usize,
 }

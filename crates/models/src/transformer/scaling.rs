@@ -68,7 +68,7 @@ impl RotaryScaling {
         }
     }
 
-    /// What divides the angle of a pair, at least 1 but for YaRN's rounding. `frequency` is the pair's angle per position.
+    /// The divisor of the angle of a pair of coordinates, where half the width of a head is `half`.
     #[must_use]
     pub fn divisor(self, base: f64, half: usize, pair: usize) -> f64 {
         let frequency = base.powf(-(pair as f64) / half as f64);

@@ -36,7 +36,7 @@ pub struct TransformerSizes {
     pub inner: usize,
     /// The encoding of positions.
     pub positions: Positions,
-    /// What the blocks compute.
+    /// The computation of the blocks.
     pub architecture: Architecture,
 }
 
