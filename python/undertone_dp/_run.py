@@ -279,7 +279,7 @@ class Run:
         *,
         overwrite: bool = False,
     ) -> Path:
-        """Writes the model and its words into a new folder for other programs; `gpt2` is for transformers alone."""
+        """Writes the model and its words into a new folder for other programs, in a layout of `undertone export`."""
         return Path(_native._export(self._path, Path(folder), layout, overwrite))
 
     def __repr__(self) -> str:

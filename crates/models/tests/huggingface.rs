@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use undertone_models::weights::huggingface::{self, Config, Index, Reader};
-use undertone_models::{Extension, ModelError, PackedBatch, SequenceModel, StateMode, Transformer};
+use undertone_models::{
+    Extension, ModelError, ModelSpec, PackedBatch, SequenceModel, StateMode, Transformer,
+};
 
 const NAMES: [&str; 6] = ["llama", "llama-shards", "mistral", "qwen2", "qwen3", "gemma"];
 
@@ -256,6 +258,18 @@ fn older_and_newer_keys_of_rotary_positions_mean_the_same() {
     assert_ne!(Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap(), new);
 }
 
+/// Readers take the whole part of `hidden_size / num_attention_heads` where a file has no `head_dim`.
+#[test]
+fn heads_without_a_width_have_the_whole_part_of_the_quotient() {
+    let mut config: Value = serde_json::from_slice(&file("qwen2", "config.json")).unwrap();
+    config["hidden_size"] = 18.into();
+    let config = Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap();
+    let ModelSpec::Llama { head_width, .. } = config.spec() else {
+        panic!("{:?}", config.spec());
+    };
+    assert_eq!(*head_width, Some(4));
+}
+
 /// A window limits the context to where it changes nothing.
 #[test]
 fn sliding_windows_limit_the_context() {
@@ -317,4 +331,39 @@ fn hostile_indexes_are_refused() {
         message.ends_with("is in two of the files of weights, expected one"),
         "{message}"
     );
+}
+
+/// Changed bytes of every file end in a model or in an error, never in a panic or in memory for a model that the files do not hold.
+#[test]
+fn damaged_files_end_in_a_model_or_an_error() {
+    let mut refused = 0;
+    for folder in ["llama", "qwen3", "gemma"] {
+        let (text, shards) = (file(folder, "config.json"), shards(folder));
+        let attempt = |text: &[u8], shards: &[Vec<u8>]| {
+            Config::parse(text).and_then(|config| read(&config, shards).map(drop))
+        };
+        for place in (0..text.len()).filter(|&place| text[place] != b' ') {
+            for byte in [b'9', b'0', b'"', b'{', b'-'] {
+                let mut changed = text.clone();
+                changed[place] = byte;
+                refused += usize::from(attempt(&changed, &shards).is_err());
+            }
+        }
+        for place in (0..shards[0].len()).step_by(5) {
+            let mut changed = shards.clone();
+            changed[0][place] ^= 0x55;
+            refused += usize::from(attempt(&text, &changed).is_err());
+            changed[0].truncate(place);
+            assert!(attempt(&text, &changed).is_err(), "{folder}: cut at {place}");
+        }
+    }
+    assert!(refused > 1000, "{refused}");
+    let index = file("qwen3", "model.safetensors.index.json");
+    for place in 0..index.len() {
+        let mut changed = index.clone();
+        changed[place] = b'/';
+        if let Ok(index) = Index::parse(&changed) {
+            assert!(index.shards().all(|name| !name.contains('/')));
+        }
+    }
 }

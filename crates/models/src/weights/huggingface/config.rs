@@ -242,6 +242,8 @@ impl Config {
         );
         let width = fields.needed("hidden_size")?;
         let (key_heads, head_width) = head_sizes(family, fields, heads)?;
+        // Without a width of their own, heads have the whole part of the quotient.
+        let head_width = head_width.or_else(|| width.checked_div(heads));
         let longest = longest(family, fields)?;
         let (rotary_base, rotary_scaling) = rope::read(fields, longest)?;
         let biases = biases(family, fields)?;
