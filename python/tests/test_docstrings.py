@@ -44,8 +44,10 @@ def test_the_example_of_the_package_runs():
     assert examples.examples and doctest.DocTestRunner(verbose=False).run(examples).failed == 0
 
 
-@pytest.mark.parametrize("page", ["docs/guide/python.md", "docs/guide/python-runs.md", "python/README.md"])
-def test_the_code_of_a_page_runs(page):
+@pytest.mark.parametrize("page", ["README.md", "docs/guide/python.md", "docs/guide/python-runs.md", "python/README.md"])
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+    (tmp_path / "examples").symlink_to(PAGES / "examples")
+    monkeypatch.chdir(tmp_path)
     parts = (PAGES / page).read_text().split("```python\n")[1:]
     assert parts, f"{page} has no code"
     scope = {}

@@ -5,7 +5,8 @@ import pathlib
 import numpy as np
 import pytest
 
-RECIPES = pathlib.Path(__file__).parents[3] / "docs" / "recipes"
+DOCS = pathlib.Path(__file__).parents[3] / "docs"
+RECIPES = DOCS / "recipes"
 PACKAGES = {
     "flower": ["flwr"],
     "from-opacus": ["torch"],
@@ -18,10 +19,15 @@ PACKAGES = {
 def run(name, folder, monkeypatch):
     for package in PACKAGES[name]:
         pytest.importorskip(package, reason=f"{package} is not installed")
-    monkeypatch.chdir(folder)
     text = (RECIPES / f"{name}.md").read_text()
+    assert len(text.splitlines()) <= 60
+    return run_page(name, text, folder, monkeypatch)
+
+
+def run_page(name, text, folder, monkeypatch):
+    monkeypatch.chdir(folder)
     parts = text.split("```python\n")[1:]
-    assert parts and len(text.splitlines()) <= 60
+    assert parts
     scope = {}
     for number, part in enumerate(parts, 1):
         exec(compile(part.split("```")[0], f"{name}.md, block {number}", "exec"), scope)
@@ -31,6 +37,16 @@ def run(name, folder, monkeypatch):
 @pytest.mark.parametrize("name", sorted(set(PACKAGES) - {"flower", "jax-privacy"}))
 def test_a_recipe_runs(name, tmp_path, monkeypatch):
     run(name, tmp_path, monkeypatch)
+
+
+def test_the_guide_from_pytorch_runs_and_its_model_learns(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    scope = run_page("from-pytorch", (DOCS / "guide" / "from-pytorch.md").read_text(), tmp_path, monkeypatch)
+    model = scope["make_model"]()
+    mean = lambda: np.mean([scope["loss_of"](model, *rows).item() for rows in scope["people"]])
+    before = mean()
+    model.load_state_dict({name: torch.tensor(np.array(values)) for name, values in scope["run"].weights().items()})
+    assert mean() < 0.8 * before
 
 
 def test_no_recipe_is_left_out():

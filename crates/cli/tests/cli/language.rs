@@ -178,32 +178,3 @@ fn what_is_no_model_is_refused() {
     std::fs::remove_file(folder.path("runs/tiny/model.safetensors")).expect("a model");
     folder.refuse("generate runs/tiny", "model.safetensors or a checkpoint");
 }
-
-/// Every command of the guide runs, in a shell, on a run of the name that the guide uses.
-#[test]
-fn the_commands_of_the_guide_run() {
-    let guide = include_str!("../../../../docs/guide/use-a-model.md");
-    let folder = Folder::trained(TINY.replace("name = \"tiny\"", "name = \"quickstart\""));
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_undertone"));
-    let path = format!(
-        "{}:{}",
-        program.parent().expect("a folder").display(),
-        std::env::var("PATH").unwrap_or_default()
-    );
-    let commands: Vec<&str> = guide.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
-    assert!(commands.len() >= 6, "{commands:?}");
-    for command in commands {
-        let output = std::process::Command::new("sh")
-            .args(["-c", command])
-            .env("PATH", &path)
-            .current_dir(folder.path("."))
-            .stdin(Stdio::null())
-            .output()
-            .expect("a shell");
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success() && !output.stdout.is_empty(),
-            "{command}: {stderr}"
-        );
-    }
-}

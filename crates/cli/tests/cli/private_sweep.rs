@@ -23,7 +23,7 @@ values = [
 "#;
 
 /// A public text in words of the synthetic population.
-pub(crate) fn public_text() -> String {
+fn public_text() -> String {
     let line = |user: usize| format!("{{\"user_id\": \"u{user}\", \"text\": \"w1 w2 w3 w4 w1 w5\"}}\n");
     (0..8).map(line).collect()
 }

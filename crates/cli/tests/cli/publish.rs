@@ -298,29 +298,3 @@ fn the_test_of_words_can_fail() {
 fn the_test_of_bounds_can_fail() {
     check_words("Epsilon has a lower bound of 0.4.");
 }
-
-/// Runs the commands of the guide as they stand there.
-#[test]
-fn the_guide_s_commands_work() {
-    let guide = include_str!("../../../../docs/guide/publish.md");
-    let folder = Folder::with(unseeded(TINY).replace("\"tiny\"", "\"my-run\""));
-    folder.write("facts.toml", block(guide, "toml", "curator"));
-    folder.write("public.jsonl", crate::private_sweep::public_text());
-    folder.write("sweep.toml", block(guide, "toml", "mean_runs"));
-    let mut count = 0;
-    for line in guide.lines().filter_map(|line| line.strip_prefix("undertone ")) {
-        folder.succeed(line.split(" #").next().expect("a command").trim());
-        count += 1;
-    }
-    assert!(count >= 6, "{count}");
-}
-
-/// The block of code of this language that contains a word.
-fn block<'a>(page: &'a str, language: &str, word: &str) -> &'a str {
-    let start = format!("```{language}\n");
-    let blocks = page.split(&start).skip(1);
-    let mut found = blocks
-        .filter_map(|rest| rest.split("```").next())
-        .filter(|block| block.contains(word));
-    found.next().expect("a block")
-}
