@@ -209,7 +209,7 @@ fn every_block_runs_or_says_why_not() {
                             count(format!("{language}: run by {test}"));
                         }
                         Some((_, _, test, word)) => {
-                            faults.push(format!("{place}: {test} does not say `{word}`"))
+                            faults.push(format!("{place}: {test} does not say `{word}`"));
                         }
                         None => faults.push(format!(
                             "{place}: no test runs blocks in `{language}` of this page"

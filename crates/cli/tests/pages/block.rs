@@ -106,7 +106,7 @@ pub(crate) fn blocks(page: &str, text: &str) -> Vec<Block> {
                 open = Some((indent, block));
             }
             (Some(_), Some(rest)) if rest.trim().is_empty() => {
-                blocks.extend(open.take().map(|(_, block)| block))
+                blocks.extend(open.take().map(|(_, block)| block));
             }
             (Some((indent, block)), _) => {
                 let spaces = (text.len() - trimmed.len()).min(*indent);

@@ -27,7 +27,6 @@ pages! {
         undertone data import --git my-repository -o rows.parquet
     ";
     embed_the_device: "docs/guide/embed-the-device.md", "";
-    from_opacus: "docs/recipes/from-opacus.md", "";
     ftrl: "docs/guide/ftrl.md", "";
     operate_a_service: "docs/guide/operate-a-service.md", "
         sed 's/^name = .*/name = \"next-word\"/' examples/federated.toml >task.toml
