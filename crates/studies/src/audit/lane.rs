@@ -209,7 +209,7 @@ fn interference(plan: &PrivacyPlan, canaries: u64, coordinates: u64) -> Result<f
     };
     let z = plan.round(0).noise_multiplier.unwrap_or(f64::NAN);
     let factor = 1.0 + 0.5 * per_round / (coordinates as f64 * z * z);
-    if !(factor <= MAX_INTERFERENCE) {
+    if factor.is_nan() || factor > MAX_INTERFERENCE {
         let enough = (0.5 * per_round / ((MAX_INTERFERENCE - 1.0) * z * z)).ceil();
         let expected = format!("at least {enough} coordinates, so that canaries disturb one another little");
         return Err(RunError::value("--directions", expected, coordinates));
