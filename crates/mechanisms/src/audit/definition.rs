@@ -29,8 +29,8 @@ impl Definition {
     /// The matrix of a strategy over `rounds` rounds. It takes `4 rounds^2` bytes of memory.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for more rounds than the strategy has, for more than 20,000, and for more than 2,048 of trees that
-    /// are decoded in full.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for more rounds than the strategy has, for more than 20,000, and for more
+    /// than 2,048 of trees that are decoded in full.
     pub fn new(strategy: &Strategy, rounds: usize) -> Result<Self> {
         Self::check(strategy, rounds)?;
         // Norms of the columns as defined, whatever the recurrence divides by.
@@ -125,7 +125,7 @@ impl Definition {
     /// Column `round` of the matrix, whose norm is the sensitivity to that round: one number per round, or per node of a tree.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for a round outside the matrix.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a round outside the matrix.
     pub fn column(&self, round: usize) -> Result<Vec<f64>> {
         if self.nodes.is_empty() {
             return self.release_column(round);
@@ -139,7 +139,7 @@ impl Definition {
     /// [whitened](Self::whiten) releases. Its norm is at most that of [`column`](Self::column).
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] for a round outside the matrix.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a round outside the matrix.
     pub fn release_column(&self, round: usize) -> Result<Vec<f64>> {
         self.check_round(round)?;
         let entry = |row: &Vec<f64>| row.get(round).copied().unwrap_or(0.0);
@@ -157,7 +157,7 @@ impl Definition {
     /// releases becomes independent again, with one standard deviation for all.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] unless `releases` has `columns` numbers per round.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) unless `releases` has `columns` numbers per round.
     pub fn whiten(&self, releases: &[f32], columns: usize) -> Result<Vec<f64>> {
         if columns == 0 || releases.len() != columns * self.rounds {
             let expected = "one row of values per round";
@@ -184,7 +184,7 @@ impl Definition {
     /// entry of `a`, as `(C^-T a)^T Z`.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`] unless `a` has one number per round.
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) unless `a` has one number per round.
     pub fn solve_transposed(&self, a: &[f64]) -> Result<Vec<f64>> {
         if a.len() != self.rounds {
             let expected = "one number per round";

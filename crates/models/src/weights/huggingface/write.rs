@@ -69,7 +69,7 @@ pub fn write(model: &Transformer, params: &[f32], max_bytes: u64) -> Result<Vec<
     Ok(files)
 }
 
-/// The `config.json` beside the files of [`write`], with the ids that start and end a text.
+/// The `config.json` beside the files of [`write`](fn@write), with the ids that start and end a text.
 ///
 /// # Errors
 /// An architecture that none of the layouts has.
