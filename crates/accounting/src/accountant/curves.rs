@@ -119,8 +119,8 @@ fn smallest(largest: f64, delta: &dyn Fn(f64) -> f64, bound: &Bound<'_>) -> (f64
 
 /// The smallest value of a bound by loss distributions.
 ///
-/// What was composed for one epsilon bounds delta at every epsilon, and tightly near that one. So the valley is searched on the curve of one
-/// composition, and the next one is made for the epsilon that was found, until it is found again.
+/// A composition made for one epsilon bounds delta at every epsilon, and the bound is tight near that one. The search looks for the valley on
+/// the curve of one composition. It then composes for the epsilon that it found, until it finds the same epsilon again.
 fn smallest_composed(composition: &Composition, largest: f64, bound: &Bound<'_>) -> f64 {
     let (mut best, mut at) = (1.0f64, 0.5 * largest);
     for _ in 0..MAX_COMPOSITIONS {

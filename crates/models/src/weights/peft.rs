@@ -45,7 +45,7 @@ fn parts(model: &Transformer, matrix: BlockMatrix) -> Vec<(&'static str, Range<u
 }
 
 /// Settings and tensors of the adapters of a model, whose specification is `lora`: the contents of [`CONFIG_FILE`] and [`MODEL_FILE`].
-/// The same parameters give the same bytes.
+/// Two calls with the same parameters write the same bytes.
 ///
 /// # Errors
 /// A parameter count that is not the model's, a model without adapters, an architecture that no layout of `transformers` has.

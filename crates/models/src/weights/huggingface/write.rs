@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
 /// The tensors as F32, adapters added to what they adapt: pairs of a file name and its content. Files hold at most `max_bytes` of
-/// tensors, or one tensor that is larger. Several files end with their index. The same parameters give the same bytes.
+/// tensors, or one tensor that is larger. Several files end with their index. Two calls with the same
+/// parameters write the same bytes.
 ///
 /// # Errors
 /// An architecture that none of the layouts has, a parameter count that is not the model's.
