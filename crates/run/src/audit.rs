@@ -23,18 +23,7 @@ use record::Audit;
 /// # Errors
 /// [`RunError::Line`] naming the file and the line that is not as it should be.
 pub fn read(run_dir: &Path) -> Result<Option<Audit>> {
-    let file = run_dir.join(AUDIT_FILE);
-    let Some(bytes) = files::read_if_there(&file)? else {
-        return Ok(None);
-    };
-    serde_json::from_slice(&bytes)
-        .map(Some)
-        .map_err(|error| RunError::Line {
-            line: error.line(),
-            file,
-            expected: "an audit",
-            message: error.to_string(),
-        })
+    files::document(&run_dir.join(AUDIT_FILE), "an audit")
 }
 
 /// Records an audit in the directory of its run, after the ones that are there.

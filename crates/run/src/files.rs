@@ -452,5 +452,21 @@ pub(crate) fn vocabulary_file(folder: &Path) -> PathBuf {
     }
 }
 
+/// Reads a JSON document; `None` where there is no such file. The error names the line that is not as expected.
+pub(crate) fn document<T: DeserializeOwned>(file: &Path, expected: &'static str) -> Result<Option<T>> {
+    let Some(bytes) = read_if_there(file)? else {
+        return Ok(None);
+    };
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| {
+        let (line, message) = (error.line(), error.to_string());
+        RunError::Line {
+            file: file.to_owned(),
+            line,
+            expected,
+            message,
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests;

@@ -79,7 +79,7 @@ pub fn read(run_dir: &Path) -> Result<RunData> {
         start,
         rounds,
         evaluations,
-        privacy: document(&run_dir.join(PRIVACY_FILE), "a privacy report")?,
+        privacy: files::document(&run_dir.join(PRIVACY_FILE), "a privacy report")?,
         audit: crate::audit::read(run_dir)?,
         attacks: crate::audit::attack::read(run_dir)?,
     })
@@ -171,19 +171,4 @@ fn each_line<T: DeserializeOwned>(
         }
     }
     Ok(())
-}
-
-fn document<T: DeserializeOwned>(file: &Path, expected: &'static str) -> Result<Option<T>> {
-    let Some(bytes) = files::read_if_there(file)? else {
-        return Ok(None);
-    };
-    serde_json::from_slice(&bytes).map(Some).map_err(|error| {
-        let (line, message) = (error.line(), error.to_string());
-        RunError::Line {
-            file: file.to_owned(),
-            line,
-            expected,
-            message,
-        }
-    })
 }

@@ -94,18 +94,7 @@ pub struct Attacks {
 /// # Errors
 /// [`RunError::Line`] naming the file and the line that is not as it should be.
 pub fn read(run_dir: &Path) -> Result<Option<Attacks>> {
-    let file = run_dir.join(AUDIT_PRIVATE_FILE);
-    let Some(bytes) = files::read_if_there(&file)? else {
-        return Ok(None);
-    };
-    serde_json::from_slice(&bytes)
-        .map(Some)
-        .map_err(|error| RunError::Line {
-            line: error.line(),
-            file,
-            expected: "attacks on a run",
-            message: error.to_string(),
-        })
+    files::document(&run_dir.join(AUDIT_PRIVATE_FILE), "attacks on a run")
 }
 
 /// Records an attack in the directory of its run, whose configuration has this digest, in the place of an earlier one of its kind.
