@@ -9,7 +9,6 @@ use undertone_run::config::syntax_error;
 /// a heading of its own it would get theirs.
 pub(crate) const NO_GROUP: Option<&str> = None;
 
-pub(crate) mod account;
 pub(crate) mod advise;
 pub(crate) mod audit;
 pub(crate) mod backup;

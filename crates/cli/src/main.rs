@@ -16,11 +16,13 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    account, advise, audit, backup, data, device, eval, export, fleet, generate, identity, init, mechanism,
+    advise, audit, backup, data, device, eval, export, fleet, generate, identity, init, mechanism,
     personalize, plan, predict, pretrain, publish, report, serve, shell, simulate, sweep, task, train,
     verify,
 };
 use output::Output;
+use undertone_planner::account::AccountArgs;
+use undertone_planner::population::PlanArgs;
 
 /// Train language models with user-level differential privacy.
 ///
@@ -80,13 +82,13 @@ enum Command {
     /// held-out users.
     Personalize(personalize::PersonalizeArgs),
     /// Compute a privacy guarantee, or find the noise, rounds or sampling that reach one.
-    Account(Box<account::AccountArgs>),
+    Account(Box<AccountArgs>),
     /// Find how many clients per round, and how much noise, reach a target guarantee.
     ///
     /// The noise multipliers are those of production runs, in proportion to the report goal: scaling both together keeps
     /// utility. With --kinds, matrices are optimised for the given run and compared at equal privacy. The guarantees hold under
     /// zero-out, if the timers of the devices enforce the separation. They assume no sampling.
-    Plan(plan::PlanArgs),
+    Plan(PlanArgs),
     /// Recommend example-level or user-level sampling for a private run, with group size, cohort and noise.
     Advise(advise::AdviseArgs),
     /// Plan and run audits: what an attack of a stated kind and size can show of a run.
@@ -171,8 +173,8 @@ fn main() -> ExitCode {
         Command::Predict(args) => predict::run(&args, &output),
         Command::Generate(args) => generate::run(&args, &output),
         Command::Personalize(args) => personalize::run(&args, &output),
-        Command::Account(args) => account::run(*args, &output),
-        Command::Plan(args) => plan::run(args, &output),
+        Command::Account(args) => args.answer().and_then(|shown| output.print_shown(&shown)),
+        Command::Plan(args) => plan::run(&args, &output),
         Command::Advise(args) => advise::run(&args, &output),
         Command::Audit(args) => audit::run(&args, &output),
         Command::Simulate(args) => simulate::run(&args, &output),

@@ -11,6 +11,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
+use undertone_planner::Shown;
 pub(crate) use undertone_present::table::facts;
 use undertone_present::terminal;
 
@@ -39,6 +40,14 @@ impl Output {
         match self.json {
             true => self.print_json(value),
             false => self.print(&text()),
+        }
+    }
+
+    /// Prints an answer of the planner in the form that was asked for.
+    pub(crate) fn print_shown(&self, shown: &Shown) -> anyhow::Result<()> {
+        match self.json {
+            true => write_out(&terminal::json(&shown.json)),
+            false => self.print(&shown.text),
         }
     }
 

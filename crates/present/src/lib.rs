@@ -10,7 +10,7 @@
 //! | [`chart`] | charts of a report as SVG, with the feature `charts` |
 //! | [`curves`] | curves on linear and logarithmic axes as SVG, with the feature `charts` |
 //!
-//! [`Scale`] names the scale of an axis, and [`PALETTE`] holds the colours as a style sheet.
+//! [`place`] names a place in a text, [`Scale`] the scale of an axis, and [`PALETTE`] holds the colours as a style sheet.
 // docs.rs marks what needs a feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -20,11 +20,13 @@ pub mod chart;
 #[cfg(feature = "charts")]
 pub mod curves;
 pub mod numbers;
+mod place;
 mod scale;
 #[cfg(feature = "tables")]
 pub mod table;
 pub mod terminal;
 
+pub use place::place;
 pub use scale::Scale;
 
 /// The colours of reports and of the dashboard, light and dark, as a style sheet.

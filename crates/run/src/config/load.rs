@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
 use undertone_data::{Corpus, CorpusSpec};
+use undertone_present::place;
 
 use super::RunConfig;
 use crate::error::{Result, RunError};
@@ -310,10 +311,8 @@ pub fn parse_as<T: DeserializeOwned>(text: &str, path: &Path, overrides: &[Overr
 /// The error of a TOML text, in one line: the parser's own message draws the place over several.
 #[must_use]
 pub fn syntax_error(text: &str, error: &toml::de::Error) -> String {
-    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
-        return error.message().to_owned();
-    };
-    let line = before.matches('\n').count() + 1;
-    let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
-    format!("line {line}, column {column}: {}", error.message())
+    match error.span().and_then(|span| place(text, span.start)) {
+        Some(place) => format!("{place}: {}", error.message()),
+        None => error.message().to_owned(),
+    }
 }

@@ -2,12 +2,12 @@
 
 use anyhow::ensure;
 use serde_json::Value;
-use undertone_accounting::{Accountant, Adjacency, Delta, Epsilon, Event, Recipe};
+use undertone_accounting::{Accountant, Adjacency, Delta, Event, Recipe};
 use undertone_present::numbers::number;
 
 use super::answer::{Answer, Line};
 use super::options::{Knobs, Quantity, StatedFor, TargetArgs};
-use crate::output::Output;
+use crate::shown::Shown;
 
 /// One named fact of a question, for readers and for programs.
 #[derive(Debug, Clone)]
@@ -64,20 +64,15 @@ pub(super) struct Question<'a> {
     pub(super) state: &'a dyn Fn(&Knobs) -> anyhow::Result<Stated>,
 }
 
-/// Answers a question at these knobs and shows the answer.
-pub(super) fn show(
-    question: &Question<'_>,
-    knobs: &Knobs,
-    args: &TargetArgs,
-    output: &Output,
-) -> anyhow::Result<()> {
+/// Answers a question at these knobs.
+pub(super) fn show(question: &Question<'_>, knobs: &Knobs, args: &TargetArgs) -> anyhow::Result<Shown> {
     let answer = Asked {
         question,
         recipe: args.recipe().unwrap_or(question.recipe),
         adjacency: args.adjacency().or(question.adjacency),
     }
     .answer(knobs, args)?;
-    output.show(&answer.json(), || answer.text())
+    Shown::new(&answer.json(), answer.text())
 }
 
 /// A question with the recipe and the relation that it is answered by.
@@ -109,7 +104,7 @@ impl Asked<'_> {
         let mut table = Vec::new();
         if self.question.quantities.contains(&Quantity::Rounds) {
             for rounds in args.table(knobs.rounds()?)?.unwrap_or_default() {
-                table.push(self.line(&knobs, rounds, delta)?);
+                table.push(self.line(&knobs, rounds, delta, args)?);
             }
         } else {
             ensure!(
@@ -130,7 +125,7 @@ impl Asked<'_> {
             assumption: self.question.assumption,
             facts: stated.facts,
             calibrated: calibrated.map(Quantity::name),
-            lower_bound: lower_bound(&accountant, guarantee.delta),
+            lower_bound: args.lower_bound(&accountant, guarantee.delta),
             guarantee,
             table,
             warnings,
@@ -148,7 +143,7 @@ impl Asked<'_> {
         Ok(accountant)
     }
 
-    fn line(&self, knobs: &Knobs, rounds: u64, delta: Delta) -> anyhow::Result<Line> {
+    fn line(&self, knobs: &Knobs, rounds: u64, delta: Delta, args: &TargetArgs) -> anyhow::Result<Line> {
         let knobs = Knobs {
             rounds: Some(rounds),
             ..*knobs
@@ -157,12 +152,7 @@ impl Asked<'_> {
         Ok(Line {
             rounds,
             epsilon: accountant.guarantee(delta)?.epsilon.get(),
-            lower_bound: lower_bound(&accountant, delta),
+            lower_bound: args.lower_bound(&accountant, delta),
         })
     }
-}
-
-/// The lower bound on epsilon at `delta`, where the recipe has one.
-fn lower_bound(accountant: &Accountant, delta: Delta) -> Option<f64> {
-    accountant.lower_bound(delta).ok().map(Epsilon::get)
 }

@@ -10,11 +10,11 @@ mod question;
 mod sampled;
 mod search;
 
-use crate::output::Output;
+use crate::shown::Shown;
 
 /// Arguments of `undertone account`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct AccountArgs {
+pub struct AccountArgs {
     #[command(subcommand)]
     command: AccountCommand,
 }
@@ -42,16 +42,21 @@ enum AccountCommand {
     Els(sampled::ElsArgs),
 }
 
-/// Answers one question about privacy.
-pub(crate) fn run(args: AccountArgs, output: &Output) -> anyhow::Result<()> {
-    match args.command {
-        AccountCommand::Gaussian(args) => gaussian::run(&args, output),
-        AccountCommand::Sampled(args) => sampled::run(&args, output),
-        AccountCommand::Ftrl(args) => ftrl::run(&args, output),
-        AccountCommand::Convert(args) => convert::run(&args, output),
-        AccountCommand::Compose(args) => compose::run(&args, output),
-        AccountCommand::Poisson(args) => sampled::of_users(sampled::POISSON, &args, output),
-        AccountCommand::Uls(args) => sampled::of_users(sampled::USER_LEVEL, &args, output),
-        AccountCommand::Els(args) => sampled::run_els(&args, output),
+impl AccountArgs {
+    /// The answer to the question about privacy that the arguments ask.
+    ///
+    /// # Errors
+    /// An error names the option or the file, what was expected and what came.
+    pub fn answer(&self) -> anyhow::Result<Shown> {
+        match &self.command {
+            AccountCommand::Gaussian(args) => gaussian::run(args),
+            AccountCommand::Sampled(args) => sampled::run(args),
+            AccountCommand::Ftrl(args) => ftrl::run(args),
+            AccountCommand::Convert(args) => convert::run(args),
+            AccountCommand::Compose(args) => compose::run(args),
+            AccountCommand::Poisson(args) => sampled::of_users(sampled::POISSON, args),
+            AccountCommand::Uls(args) => sampled::of_users(sampled::USER_LEVEL, args),
+            AccountCommand::Els(args) => sampled::run_els(args),
+        }
     }
 }

@@ -12,8 +12,8 @@ use undertone_accounting::{Adjacency, Event, Recipe};
 
 use super::options::{Knobs, Quantity, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
-use crate::commands::{parsed, text};
-use crate::output::Output;
+use crate::files::{parsed, text};
+use crate::shown::Shown;
 
 /// Maximum number of rounds with one coefficient per round.
 const MAX_COEFFICIENTS: u64 = 1 << 24;
@@ -75,7 +75,7 @@ impl MechanismName {
     }
 }
 
-pub(super) fn run(args: &FtrlArgs, output: &Output) -> anyhow::Result<()> {
+pub(super) fn run(args: &FtrlArgs) -> anyhow::Result<Shown> {
     let correlated = Correlated {
         strategy: Strategy::new(args)?,
         participation: participation(args)?,
@@ -89,7 +89,7 @@ pub(super) fn run(args: &FtrlArgs, output: &Output) -> anyhow::Result<()> {
         state: &|knobs| correlated.state(knobs),
     };
     let knobs = Knobs::new(args.noise_multiplier, args.rounds, None)?;
-    question::show(&question, &knobs, &args.target, output)
+    question::show(&question, &knobs, &args.target)
 }
 
 /// The schema; without --max-participation as many as fit.

@@ -11,10 +11,12 @@ use undertone_mechanisms::{Objective, Workload};
 use undertone_present::numbers::{number, upper_bound};
 use undertone_present::table::grid;
 
-use crate::output::Output;
+use crate::shown::Progress;
+#[cfg(feature = "pictures")]
 use undertone_present::curves::{Pen, logarithmic};
 
 /// Lengths of a curve over rounds.
+#[cfg(feature = "pictures")]
 const LENGTHS: u64 = 8;
 
 /// Options of matrices that are made for the question.
@@ -174,16 +176,16 @@ impl MadeArgs {
         &self,
         question: &PopulationQuestion,
         report_goal: u64,
-        output: &Output,
+        progress: Progress<'_>,
     ) -> anyhow::Result<Comparison> {
         let mut utility_noise = 0.0;
         let mut candidates = Vec::new();
         for candidate in self.candidates()? {
-            let bar = output.spinner(&format!("making {}", candidate.name()));
+            progress(Some(&format!("making {}", candidate.name())));
             let mut planner = self.planner(*question, candidate)?;
             utility_noise = planner.utility_noise();
             let outlook = planner.outlook(report_goal);
-            bar.finish_and_clear();
+            progress(None);
             candidates.push(Row {
                 candidate: candidate.name(),
                 outlook: outlook.with_context(|| format!("--kinds {}", candidate.name()))?,
@@ -201,18 +203,19 @@ impl MadeArgs {
     }
 
     /// Noise at the target guarantee over report goals, or over lengths at the report goal, as a picture.
+    #[cfg(feature = "pictures")]
     pub(super) fn draw(
         &self,
         question: &PopulationQuestion,
         report_goal: u64,
         over_rounds: bool,
-        output: &Output,
+        progress: Progress<'_>,
     ) -> anyhow::Result<String> {
         let mut curves = Vec::new();
         let mut keeps_utility = Vec::new();
         for candidate in self.candidates()? {
             let name = candidate.name();
-            let bar = output.spinner(&format!("drawing {name}"));
+            progress(Some(&format!("drawing {name}")));
             let mut points = Vec::new();
             if over_rounds {
                 let mut lengths: Vec<u64> = (1..=LENGTHS)
@@ -232,7 +235,7 @@ impl MadeArgs {
                     keeps_utility.push((option.report_goal as f64, planner.utility_noise()));
                 }
             }
-            bar.finish_and_clear();
+            progress(None);
             curves.push((name.to_owned(), points));
         }
         keeps_utility.sort_by(|a, b| a.0.total_cmp(&b.0));

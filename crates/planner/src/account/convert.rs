@@ -4,8 +4,9 @@ use anyhow::bail;
 use serde_json::json;
 use undertone_accounting::{Delta, Epsilon, Rho, gaussian, zcdp};
 use undertone_present::numbers::upper_bound;
+use undertone_present::table::facts;
 
-use crate::output::{Output, facts};
+use crate::shown::Shown;
 
 /// Arguments of `undertone account convert`.
 #[derive(Debug, clap::Args)]
@@ -21,31 +22,29 @@ pub(super) struct ConvertArgs {
     delta: f64,
 }
 
-pub(super) fn run(args: &ConvertArgs, output: &Output) -> anyhow::Result<()> {
+pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Shown> {
     let delta = Delta::new(args.delta)?;
     match (args.rho, args.epsilon) {
-        (Some(rho), None) => from_rho(Rho::new(rho)?, delta, output),
-        (None, Some(epsilon)) => to_rho(Epsilon::new(epsilon)?, delta, output),
+        (Some(rho), None) => from_rho(Rho::new(rho)?, delta),
+        (None, Some(epsilon)) => to_rho(Epsilon::new(epsilon)?, delta),
         _ => bail!("expected --rho (to compute epsilon) or --epsilon (to compute rho)"),
     }
 }
 
 /// Three epsilons of one rho, with what each is valid for.
-fn from_rho(rho: Rho, delta: Delta, output: &Output) -> anyhow::Result<()> {
+fn from_rho(rho: Rho, delta: Delta) -> anyhow::Result<Shown> {
     let exact = zcdp::epsilon_of_gaussians(rho, delta)?;
     let tight = zcdp::epsilon(rho, delta)?;
     let loose = zcdp::epsilon_bun_steinke(rho, delta)?;
-    if output.json {
-        return output.print_json(&json!({
+    let document = json!({
             "rho": rho,
             "delta": delta,
             "epsilon_gaussian_exact": exact,
             "epsilon": tight,
             "epsilon_bun_steinke": loose,
-        }));
-    }
+    });
     let shown = |epsilon: Epsilon, validity: &str| format!("{} ({validity})", upper_bound(epsilon.get()));
-    output.print(&facts([
+    let text = facts([
         ("rho", rho.to_string()),
         ("delta", upper_bound(delta.get())),
         (
@@ -63,22 +62,21 @@ fn from_rho(rho: Rho, delta: Delta, output: &Output) -> anyhow::Result<()> {
                 "rho + 2 sqrt(rho ln(1/delta)), valid but larger; for comparison with papers",
             ),
         ),
-    ]))
+    ]);
+    Shown::new(&document, text)
 }
 
 /// The largest rhos that promise an epsilon.
-fn to_rho(epsilon: Epsilon, delta: Delta, output: &Output) -> anyhow::Result<()> {
+fn to_rho(epsilon: Epsilon, delta: Delta) -> anyhow::Result<Shown> {
     let gaussians = zcdp::rho_of_gaussian(gaussian::noise_multiplier(epsilon, delta)?)?;
     let any = largest_rho(epsilon, delta)?;
-    if output.json {
-        return output.print_json(&json!({
+    let document = json!({
             "epsilon": epsilon,
             "delta": delta,
             "rho_gaussian_exact": gaussians,
             "rho": any,
-        }));
-    }
-    output.print(&facts([
+    });
+    let text = facts([
         ("epsilon", upper_bound(epsilon.get())),
         ("delta", upper_bound(delta.get())),
         (
@@ -86,7 +84,8 @@ fn to_rho(epsilon: Epsilon, delta: Delta, output: &Output) -> anyhow::Result<()>
             format!("{gaussians} (valid only for compositions of Gaussians of fixed sensitivity)"),
         ),
         ("rho", format!("{any} (valid for any mechanism)")),
-    ]))
+    ]);
+    Shown::new(&document, text)
 }
 
 /// The largest rho, to twelve digits, whose conversion for any mechanism stays within `epsilon`.

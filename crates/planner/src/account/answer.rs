@@ -3,10 +3,9 @@
 use serde_json::{Map, Value, json};
 use undertone_accounting::Guarantee;
 use undertone_present::numbers::{number, upper_bound};
-use undertone_present::table::grid;
+use undertone_present::table::{facts, grid};
 
 use super::question::Fact;
-use crate::output::facts;
 
 /// Everything that one question was answered with.
 #[derive(Debug)]

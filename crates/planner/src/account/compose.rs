@@ -8,8 +8,8 @@ use undertone_accounting::{Event, Recipe};
 
 use super::options::{Knobs, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
-use crate::commands::{parsed, text};
-use crate::output::Output;
+use crate::files::{parsed, text};
+use crate::shown::Shown;
 
 /// Arguments of `undertone account compose`.
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,7 @@ pub(super) struct ComposeArgs {
     target: TargetArgs,
 }
 
-pub(super) fn run(args: &ComposeArgs, output: &Output) -> anyhow::Result<()> {
+pub(super) fn run(args: &ComposeArgs) -> anyhow::Result<Shown> {
     let events = read(&args.file)?;
     let question = Question {
         title: "Composition of events",
@@ -30,7 +30,7 @@ pub(super) fn run(args: &ComposeArgs, output: &Output) -> anyhow::Result<()> {
         quantities: &[],
         state: &|_| state(&events),
     };
-    question::show(&question, &Knobs::default(), &args.target, output)
+    question::show(&question, &Knobs::default(), &args.target)
 }
 
 #[derive(Deserialize)]

@@ -4,7 +4,7 @@ use undertone_accounting::{Adjacency, Event, Recipe};
 
 use super::options::{Knobs, Quantity, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
-use crate::output::Output;
+use crate::shown::Shown;
 
 /// Arguments of `undertone account gaussian`.
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub(super) struct GaussianArgs {
     target: TargetArgs,
 }
 
-pub(super) fn run(args: &GaussianArgs, output: &Output) -> anyhow::Result<()> {
+pub(super) fn run(args: &GaussianArgs) -> anyhow::Result<Shown> {
     // One release is the plain question; a search for rounds must start without them.
     let searched = args.target.searches(Quantity::Rounds);
     let rounds = args.rounds.or((!searched).then_some(1));
@@ -32,7 +32,7 @@ pub(super) fn run(args: &GaussianArgs, output: &Output) -> anyhow::Result<()> {
         quantities: &[Quantity::NoiseMultiplier, Quantity::Rounds],
         state: &state,
     };
-    question::show(&question, &knobs, &args.target, output)
+    question::show(&question, &knobs, &args.target)
 }
 
 fn state(knobs: &Knobs) -> anyhow::Result<Stated> {

@@ -2,7 +2,9 @@
 
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
-use undertone_accounting::{Adjacency, Delta, Epsilon, NoiseMultiplier, Recipe, SamplingProbability};
+use undertone_accounting::{
+    Accountant, Adjacency, Delta, Epsilon, NoiseMultiplier, Recipe, SamplingProbability,
+};
 
 /// Options of every question.
 #[derive(Debug, Clone, clap::Args)]
@@ -32,6 +34,9 @@ pub(super) struct TargetArgs {
         require_equals = true
     )]
     table: Option<Vec<u64>>,
+    /// Leave out the lower bound on epsilon, which takes longer than the upper one.
+    #[arg(long)]
+    no_lower_bound: bool,
 }
 
 /// The target that an answer is stated for.
@@ -121,6 +126,12 @@ impl TargetArgs {
 
     pub(super) fn adjacency(&self) -> Option<Adjacency> {
         self.adjacency.map(Adjacency::from)
+    }
+
+    /// The lower bound on epsilon at `delta`, where the recipe has one and it was not left out.
+    pub(super) fn lower_bound(&self, accountant: &Accountant, delta: Delta) -> Option<f64> {
+        let bound = (!self.no_lower_bound).then(|| accountant.lower_bound(delta).ok());
+        bound.flatten().map(Epsilon::get)
     }
 
     /// `true` if this quantity is searched for.

@@ -5,8 +5,8 @@ use undertone_accounting::{Adjacency, Event, Recipe};
 
 use super::options::{Knobs, Quantity, SamplingArgs, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
-use crate::commands::NO_GROUP;
-use crate::output::Output;
+use crate::NO_GROUP;
+use crate::shown::Shown;
 
 /// Arguments of `undertone account sampled`.
 #[derive(Debug, clap::Args)]
@@ -49,32 +49,27 @@ pub(super) const USER_LEVEL: &str = "User-level sampling (ULS)";
 const EXAMPLE_LEVEL: &str = "Example-level sampling (ELS), guarantee for whole users";
 
 /// Accounts for sampled users, or for sampled examples where a group size is given.
-pub(super) fn run(args: &SampledArgs, output: &Output) -> anyhow::Result<()> {
+pub(super) fn run(args: &SampledArgs) -> anyhow::Result<Shown> {
     match args.group_size {
-        Some(group_size) => of_examples(group_size, "group-size", &args.rounds, output),
-        None => of_users(POISSON, &args.rounds, output),
+        Some(group_size) => of_examples(group_size, "group-size", &args.rounds),
+        None => of_users(POISSON, &args.rounds),
     }
 }
 
-pub(super) fn run_els(args: &ElsArgs, output: &Output) -> anyhow::Result<()> {
-    of_examples(args.examples_per_user, "examples-per-user", &args.rounds, output)
+pub(super) fn run_els(args: &ElsArgs) -> anyhow::Result<Shown> {
+    of_examples(args.examples_per_user, "examples-per-user", &args.rounds)
 }
 
-fn of_examples(
-    group_size: u32,
-    name: &'static str,
-    args: &RoundsArgs,
-    output: &Output,
-) -> anyhow::Result<()> {
+fn of_examples(group_size: u32, name: &'static str, args: &RoundsArgs) -> anyhow::Result<Shown> {
     ensure!(
         !args.sampling.counts_users(),
         "--{name} and --population were both given: sampled examples need --sampling-probability"
     );
-    ask(EXAMPLE_LEVEL, Some((name, group_size)), args, output)
+    ask(EXAMPLE_LEVEL, Some((name, group_size)), args)
 }
 
-pub(super) fn of_users(title: &'static str, args: &RoundsArgs, output: &Output) -> anyhow::Result<()> {
-    ask(title, None, args, output)
+pub(super) fn of_users(title: &'static str, args: &RoundsArgs) -> anyhow::Result<Shown> {
+    ask(title, None, args)
 }
 
 /// Asks about sampled examples where the option of a group size has a name and a value, else about sampled users.
@@ -82,8 +77,7 @@ fn ask(
     title: &'static str,
     group_size: Option<(&'static str, u32)>,
     args: &RoundsArgs,
-    output: &Output,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Shown> {
     let question = Question {
         title,
         assumption: match group_size {
@@ -104,7 +98,7 @@ fn ask(
         state: &|knobs| state(group_size, knobs),
     };
     let knobs = Knobs::new(args.noise_multiplier, args.rounds, args.sampling.probability()?)?;
-    question::show(&question, &knobs, &args.target, output)
+    question::show(&question, &knobs, &args.target)
 }
 
 fn state(group_size: Option<(&'static str, u32)>, knobs: &Knobs) -> anyhow::Result<Stated> {
