@@ -139,6 +139,7 @@ const ARROWS: [(&str, &[&str]); 30] = [
             "accounting",
             "data",
             "mechanisms",
+            "planner",
             "coordinator",
             "run",
             "report",
@@ -463,6 +464,7 @@ fn crates_without_unsafe_code_forbid_it() {
             "cli",
             "device-c",
             "device-ffi",
+            "planner",
         ];
         if unsafe_code.iter().any(|name| folder.ends_with(name)) {
             continue;

@@ -101,6 +101,44 @@ def test_gradients_that_are_elsewhere_are_refused(tmp_path):
         pass
 
 
+def local_training(model, user, places):
+    """Two steps on the parameters, whose difference becomes the gradient; nothing is put back here."""
+    parameters = list(model.parameters())
+    start = [parameter.detach().clone() for parameter in parameters]
+    for _ in range(2):
+        gradients = torch.autograd.grad(loss_of(model, user, places), parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients):
+                parameter -= 0.1 * gradient
+    for parameter, before in zip(parameters, start):
+        parameter.grad.copy_(before - parameter.detach())
+
+
+def test_local_training_stays_in_its_unit(tmp_path):
+    model = make_model()
+    dp = optimizer(tmp_path, model)
+    round = next(iter(dp))
+    start = [parameter.detach().clone() for parameter in model.parameters()]
+    unchanged = lambda: all(torch.equal(a, b) for a, b in zip(model.parameters(), start))
+    for unit, user in enumerate(round.users):
+        with dp.unit(unit):
+            assert unchanged()
+            local_training(model, user, round.choose(user, 7))
+            assert not unchanged()
+        assert unchanged()
+        if unit == 0:
+            with pytest.raises(KeyError), dp.unit(1):
+                local_training(model, user, round.choose(user, 7))
+                raise KeyError
+            assert unchanged()
+    with torch.no_grad():
+        model[0].weight += 1.0
+    with pytest.raises(RuntimeError, match="expected the parameter that the last step released"), dp.unit(0):
+        pass
+    with pytest.raises(RuntimeError, match="change parameters in a unit"):
+        dp.step()
+
+
 def test_statistics_of_batches_are_not_part_of_the_model(tmp_path):
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
     dp = optimizer(tmp_path, model)

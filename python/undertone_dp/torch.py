@@ -101,6 +101,9 @@ class PrivateOptimizer:
     written to there, so nothing is copied on the way, but for the private copy that the session bounds. Where the parameters are
     on another device than the CPU, one copy goes there and one comes back.
 
+    A unit may change the parameters, to train locally. They are put back at its end, so that the next unit and `step` start from what
+    the last `step` released. A round keeps one copy of the parameters for that.
+
     Use `torch.optim.SGD(model.named_parameters(), ...)` to keep the names of the parameters in the model file. `config`, `users`,
     `examples` and `resume` are those of `Session.create`. To go on with `resume=True`, load what you saved of the model and of
     `inner` after the last `step`.
@@ -156,6 +159,9 @@ class PrivateOptimizer:
             self._views.append(self._flat[start : start + parameter.numel()].view(parameter.shape))
             start += parameter.numel()
         self._round: Round | None = None
+        # The parameters at the start of the round, and where they stood.
+        self._kept: list[torch.Tensor] = []
+        self._places: list[tuple[int, int]] = []
         self._share()
 
     def _share(self) -> None:
@@ -175,6 +181,8 @@ class PrivateOptimizer:
         """The rounds that are left. Each has to end with `step`."""
         for round in self.session:
             self._round = round
+            self._kept = [parameter.detach().clone() for parameter in self._parameters.values()]
+            self._places = self._states()
             yield round
 
     def _open(self) -> Round:
@@ -182,22 +190,52 @@ class PrivateOptimizer:
             raise RuntimeError("expected an open round: iterate over the optimizer")
         return self._round
 
+    def _states(self) -> list[tuple[int, int]]:
+        """Where each parameter stands, and how often it was written."""
+        return [(parameter.data_ptr(), parameter._version) for parameter in self._parameters.values()]
+
+    def _check_released(self) -> None:
+        """Refuse parameters that were changed between units: without noise, such a change shows in the model."""
+        for (name, _), now, before in zip(self._parameters.items(), self._states(), self._places, strict=True):
+            if now != before:
+                raise RuntimeError(
+                    f"{name}: expected the parameter that the last step released, got another: change parameters in a unit, which puts "
+                    "them back at its end"
+                )
+
+    def _put_back(self) -> None:
+        """Put back the parameters that a unit changed."""
+        states = self._states()
+        with torch.no_grad():
+            for parameter, kept, now, before in zip(
+                self._parameters.values(), self._kept, states, self._places, strict=True
+            ):
+                if now != before:
+                    parameter.copy_(kept)
+        self._places = self._states()
+
     @contextmanager
     def unit(self, unit: int) -> Iterator[None]:
         """Sets the gradients to zero, and adds what they hold at the end as the update of `unit`.
 
-        Where the body raises, nothing is added.
+        The parameters are then those of the start of the round again, whatever the body did to them. Where the body raises, nothing
+        is added.
         """
         round = self._open()
+        self._check_released()
         self._share()
         self._flat.zero_()
-        yield
+        try:
+            yield
+        finally:
+            self._put_back()
         self._check_shared()
         self.last = round.add(unit, self._flat.detach().cpu())
 
     def step(self) -> Released:
         """Releases the round into the gradients, and steps the inner optimizer."""
         round = self._open()
+        self._check_released()
         out = self._flat if self._flat.device.type == "cpu" else torch.zeros_like(self._flat, device="cpu")
         self._flat.zero_()
         released = round.release(out)

@@ -341,8 +341,8 @@ pub enum ModelError {
         /// The content of the index or of a file.
         got: String,
     },
-    /// A tensor that two files of weights hold.
-    #[error("tensor `{name}` is in two of the files of weights, expected one")]
+    /// A tensor that comes twice in the files of weights, maybe under a shorter name.
+    #[error("tensor `{name}` comes twice in the files of weights, expected once")]
     RepeatedTensor {
         /// Name of the tensor.
         name: String,

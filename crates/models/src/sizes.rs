@@ -17,6 +17,12 @@ pub(crate) const MAX_WIDTH: usize = 1 << 16;
 /// Maximum width of a feed-forward layer.
 pub(crate) const MAX_INNER: usize = 1 << 20;
 
+/// The largest product of a context and a head width with rotary positions: half a million positions of heads of 128.
+pub(crate) const MAX_TURNS: usize = 1 << 26;
+
+/// The largest number of keys that a decoder keeps for all its sequences; it keeps as many values.
+pub(crate) const MAX_KEYS: usize = 1 << 31;
+
 /// Checks one size under the name that run files use.
 pub(crate) fn check(name: &'static str, got: usize, minimum: usize, maximum: usize) -> Result<()> {
     if got < minimum {

@@ -1,4 +1,4 @@
-//! The decoder-only transformer: pre-norm blocks of causal attention and a GELU feed-forward layer, tied output.
+//! The decoder-only transformer: pre-norm blocks of causal attention and a feed-forward layer, of GPT-2's or of Llama's architecture.
 
 mod adapters;
 mod architecture;
@@ -27,6 +27,7 @@ use crate::{
     error::Result,
     initial::Initializer,
     sequence::{SequenceModel, SequenceWorker},
+    sizes::{self, MAX_KEYS},
     weights::{self, gpt2},
 };
 use adapters::Adapters;
@@ -44,15 +45,19 @@ pub use shape::{Positions, TransformerSizes};
 /// A decoder-only transformer over flat parameters.
 ///
 /// `x = embedding[token] + positions[t]`; every block adds `attention(norm1(x)) o + o_bias` and then
-/// `gelu(norm2(x) up + up_bias) down + down_bias`; logits are `final_norm(x) embedding^T`. Matrices are row-major and
-/// multiply from the right; `qkv` is `[width, 3 width]` with queries, keys and values side by side, heads side by side
-/// within each. Layer norms have gain, bias and epsilon 1e-5; GELU is the tanh form; attention scores are divided by the
-/// root of the head width. One clip group per tensor.
+/// `feed_forward(norm2(x)) down + down_bias`; logits are `final_norm(x) output^T`. Matrices are row-major and
+/// multiply from the right; `qkv` is `[width, (heads + 2 key_heads) head_width]` with queries, keys and values side by side, heads
+/// side by side within each. Attention scores are divided by the root of the head width. One clip group per tensor.
+///
+/// [`Architecture`] says which norms and which feed-forward layer there are, whether queries and keys are normalised, and whether the
+/// output matrix is the embedding; [`TransformerSizes`] says which positions. In GPT-2's, `feed_forward(x)` is
+/// `gelu(x up + up_bias)` with the tanh form, and layer norms have gain, bias and epsilon 1e-5.
 ///
 /// It has no state between batches: [`StateMode::Carry`](crate::StateMode::Carry) is an error.
 ///
 /// # Source
-/// Radford et al., "Language Models are Unsupervised Multitask Learners", 2019 (GPT-2).
+/// Radford et al., "Language Models are Unsupervised Multitask Learners", 2019 (GPT-2); Touvron et al., "LLaMA: Open and Efficient
+/// Foundation Language Models", 2023.
 #[derive(Debug, Clone)]
 pub struct Transformer {
     sizes: TransformerSizes,
@@ -129,9 +134,14 @@ impl SequenceModel for Transformer {
             initializer.uniform(&mut params[block.up.clone()], limit(0.02));
             initializer.uniform(&mut params[block.down.clone()], residual);
             params[block.norm1.clone()].fill(1.0);
-            params[block.norm2.clone()].fill(1.0);
+            for gains in [&block.norm1, &block.norm2, &block.query_norm, &block.key_norm] {
+                params[gains.clone()].fill(1.0);
+            }
         }
         params[tensors.final_norm.clone()].fill(1.0);
+        if tensors.output != tensors.embedding {
+            initializer.uniform(&mut params[tensors.output.clone()], limit(0.02));
+        }
         params
     }
 
@@ -168,6 +178,14 @@ impl SequenceModel for Transformer {
 
     fn decoder(&self, params: &[f32], sequences: usize) -> Result<Box<dyn Decoder>> {
         let (model, params) = self.merged(params)?;
+        let keys = [self.sizes.layers, self.sizes.key_width(), self.sizes.context];
+        let keys = keys.into_iter().fold(sequences, usize::saturating_mul);
+        sizes::check(
+            "sequences * layers * key_heads * head_width * context",
+            keys,
+            0,
+            MAX_KEYS,
+        )?;
         Ok(Box::new(TransformerDecoder::new(&model, &params, sequences)))
     }
 

@@ -6,7 +6,7 @@ pub mod huggingface;
 pub mod peft;
 
 use crate::error::{ModelError, Result, check_count};
-use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
+use safetensors::{Dtype, SafeTensors, serialize, tensor::Metadata, tensor::TensorView};
 use std::collections::{HashMap, HashSet};
 use undertone_aggregation::ParamLayout;
 
@@ -176,6 +176,20 @@ pub fn describe(mut bytes: Vec<u8>, description: &str) -> Result<Vec<u8>> {
 /// An unreadable file.
 pub fn description(bytes: &[u8]) -> Result<Option<String>> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
+    let metadata = header.metadata().as_ref();
+    Ok(metadata
+        .and_then(|metadata| metadata.get(DESCRIPTION_KEY))
+        .cloned())
+}
+
+/// The description in the header of a file whose tensors were not read. `header` has the first bytes of the file: the length of the
+/// header and the header.
+///
+/// # Errors
+/// [`ModelError::MalformedWeights`] for a damaged header.
+pub fn description_in_header(header: &[u8]) -> Result<Option<String>> {
+    let text = header.get(8..).unwrap_or_default();
+    let header: Metadata = serde_json::from_slice(text).map_err(malformed)?;
     let metadata = header.metadata().as_ref();
     Ok(metadata
         .and_then(|metadata| metadata.get(DESCRIPTION_KEY))

@@ -328,7 +328,7 @@ fn hostile_indexes_are_refused() {
     let config = Config::parse(&file("qwen3", "config.json")).unwrap();
     let message = read(&config, &[other.clone(), other]).unwrap_err().to_string();
     assert!(
-        message.ends_with("is in two of the files of weights, expected one"),
+        message.ends_with("comes twice in the files of weights, expected once"),
         "{message}"
     );
 }

@@ -46,7 +46,7 @@ impl AccountArgs {
     /// The answer to the question about privacy that the arguments ask.
     ///
     /// # Errors
-    /// An error names the option or the file, what was expected and what came.
+    /// An error names the option or the file, the expected value and the value found.
     pub fn answer(&self) -> anyhow::Result<Shown> {
         match &self.command {
             AccountCommand::Gaussian(args) => gaussian::run(args),

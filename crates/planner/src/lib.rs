@@ -4,10 +4,12 @@
 //!
 //! | item | what it holds |
 //! |---|---|
-//! | [`account::AccountArgs`] | the arguments of `undertone account` and their answers |
-//! | [`population::PlanArgs`] | the arguments of `undertone plan` and their answers |
+//! | [`account`] | the arguments of `undertone account` and their answers |
+//! | [`population`] | the arguments of `undertone plan` and their answers |
 //! | [`answer`] | the answer to a command line of either |
 //! | [`Shown`] | an answer as a JSON document and as text |
+
+#![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
 pub mod account;
 mod files;

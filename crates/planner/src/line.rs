@@ -25,7 +25,7 @@ enum Question {
 /// The answer to the words of a command line after `undertone`. It is the answer that the program prints, to the last digit.
 ///
 /// # Errors
-/// An error names the option, what was expected and what came.
+/// An error names the option, the expected value and the value found.
 ///
 /// # Example
 /// ```

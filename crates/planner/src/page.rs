@@ -1,4 +1,4 @@
-//! What a page in a browser calls. A page writes the words of a command line as a JSON list into [`planner_question`], and reads a JSON
+//! The functions that a page in a browser calls. The page writes the words of a command line as a JSON list into [`planner_question`], and reads a JSON
 //! document back: `{"json": ..., "text": ...}`, or `{"error": ...}`.
 #![expect(
     unsafe_code,

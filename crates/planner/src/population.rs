@@ -105,7 +105,7 @@ impl PlanArgs {
     /// matrices made for the question would leave of noise. `progress` hears what is being made.
     ///
     /// # Errors
-    /// An error names the option, what was expected and what came.
+    /// An error names the option, the expected value and the value found.
     pub fn answer(&self, progress: Progress<'_>) -> anyhow::Result<Shown> {
         let question = question(self)?;
         largest_gap(question.population, self.report_goal).context("--report-goal")?;

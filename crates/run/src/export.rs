@@ -15,7 +15,7 @@ use undertone_models::{ModelSpec, SequenceModel, Transformer};
 
 use crate::driver::workspace::{Trained, trained_model, vocabulary_of};
 use crate::error::{Result, RunError};
-use crate::files::names::{CONFIG_FILE, MODEL_FILE};
+use crate::files::names::{CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE, VOCAB_FILE};
 use crate::files::{read, vocabulary_file, write_atomic};
 use crate::huggingface::{CONFIG, INDEX};
 use crate::initial_model::{Description, GPT2_CONFIG};
@@ -114,21 +114,22 @@ pub struct Exported {
 ///
 /// # Errors
 /// [`RunError::Coordinator`] for a family or an architecture that the layout does not have, for a run without adapters in PEFT's layout
-/// and for a model file of a different model. [`RunError::Data`] for a folder that exists; a folder without a model is never
-/// replaced. [`RunError::Io`].
+/// and for a model file of a different model. [`RunError::Data`] for a folder that exists; a folder that holds anything but an export is
+/// never replaced. [`RunError::Io`].
 pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<Exported> {
     let ExportOptions {
         layout, overwrite, ..
     } = options;
+    if let Some(bytes) = options.shard_bytes
+        && (layout != Layout::HuggingFace || bytes == 0)
+    {
+        let expected = "at least 1, and the layout huggingface, which alone has several files";
+        return Err(RunError::value("--shard-bytes", expected, bytes));
+    }
     let (spec, vocab) = model_and_words(run_dir)?;
     let (model, parameters) = trained_model(run_dir, &spec, &vocab)?;
-    let models = [MODEL_FILE, INDEX, GGUF_FILE, peft::MODEL_FILE];
-    if overwrite && folder.exists() && !models.iter().any(|name| folder.join(name).exists()) {
-        return Err(RunError::value(
-            "--out",
-            format!("a folder with a model to replace ({})", models.join(", ")),
-            format!("{}, which has none", folder.display()),
-        ));
+    if overwrite && folder.exists() {
+        check_replaceable(folder)?;
     }
     let own = weights::description(&read(&run_dir.join(MODEL_FILE))?)?;
     let own = own.and_then(|text| serde_json::from_str::<Description>(&text).ok());
@@ -174,6 +175,42 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
             .filter(|_| layout != Layout::Peft)
             .map(|lora| lora.rank),
     })
+}
+
+/// Checks that a folder holds a model, and nothing but files that an export writes: run directories and the work of others stay.
+fn check_replaceable(folder: &Path) -> Result<()> {
+    let models = [MODEL_FILE, INDEX, GGUF_FILE, peft::MODEL_FILE];
+    let settings = [CONFIG, peft::CONFIG_FILE, VOCAB_FILE, TOKENIZER_FILE];
+    let refused = |expected: &str, found: String| {
+        let got = format!("{}, which holds {found}", folder.display());
+        Err(RunError::value("--out", expected, got))
+    };
+    let mut has_model = false;
+    for entry in fs::read_dir(folder).map_err(|source| RunError::io("read", folder, source))? {
+        let entry = entry.map_err(|source| RunError::io("read", folder, source))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_model = models.contains(&&*name) || is_shard(&name);
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if !is_file || !(is_model || settings.contains(&&*name)) {
+            let expected = "a new folder, or one that holds nothing but an earlier export";
+            return refused(expected, name);
+        }
+        has_model |= is_model;
+    }
+    match has_model {
+        true => Ok(()),
+        false => refused("a folder with a model to replace", "none".to_owned()),
+    }
+}
+
+/// `true` for a name such as `model-00001-of-00002.safetensors`.
+fn is_shard(name: &str) -> bool {
+    let numbers = name
+        .strip_prefix("model-")
+        .and_then(|name| name.strip_suffix(".safetensors"))
+        .and_then(|numbers| numbers.split_once("-of-"));
+    let is_number = |text: &str| text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    numbers.is_some_and(|(number, count)| is_number(number) && is_number(count))
 }
 
 /// The model and the words of a run, or of an exported task that trained.

@@ -1,5 +1,7 @@
 //! Folders that the Hugging Face library `transformers` writes: `config.json` with one or several files of tensors.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use undertone_models::weights;
@@ -16,6 +18,12 @@ pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 /// The longest context that a model opened from such a folder gets: its caches take memory for the whole context.
 pub(crate) const LONGEST_CONTEXT: usize = 4096;
+
+/// The longest settings and index that are read: those of the largest public models have a few thousand bytes and a few million.
+const MAX_CONFIG: u64 = 1 << 20;
+const MAX_INDEX: u64 = 1 << 24;
+/// The longest header of a file of tensors, which is the limit of the library that reads them.
+const MAX_HEADER: u64 = 100_000_000;
 
 /// The files of a model of Llama or a relative; their tensors are read when they are asked for.
 pub(crate) struct Weights {
@@ -47,8 +55,7 @@ pub(crate) fn is_index(path: &Path) -> bool {
 impl Weights {
     /// The files that an index names, beside it.
     pub(crate) fn of_index(path: &Path) -> Result<Self> {
-        let index = Index::parse(&files::read_given(path, files::MAX_GIVEN)?)
-            .map_err(|error| unusable(path, error))?;
+        let index = Index::parse(&read_plain(path, MAX_INDEX)?).map_err(|error| unusable(path, error))?;
         let shards = index.shards().map(str::to_owned).collect();
         Self::open(path, shards, Some(index))
     }
@@ -65,7 +72,7 @@ impl Weights {
 
     fn open(path: &Path, shards: Vec<String>, index: Option<Index>) -> Result<Self> {
         let beside = path.with_file_name(CONFIG);
-        let text = files::read_given(&beside, files::MAX_GIVEN)?;
+        let text = read_plain(&beside, MAX_CONFIG)?;
         let config = Config::parse(&text).map_err(|error| unusable(&beside, error))?;
         Ok(Self {
             path: path.to_owned(),
@@ -80,11 +87,26 @@ impl Weights {
         &self.config
     }
 
-    /// The description in the header of the first file that has one.
+    /// The description in the headers of all files. Files with different ones come from different trainings, which no guarantee covers
+    /// together.
     pub(crate) fn description(&self) -> Result<Option<String>> {
-        let first = &self.folder.join(&self.shards[0]);
-        let bytes = files::read_given(first, files::MAX_MODEL)?;
-        weights::description(&bytes).map_err(|error| unusable(first, error))
+        let mut described: Option<Option<String>> = None;
+        for name in &self.shards {
+            let path = &self.folder.join(name);
+            let own =
+                weights::description_in_header(&header(path)?).map_err(|error| unusable(path, error))?;
+            match &described {
+                Some(first) if *first != own => {
+                    let message = format!(
+                        "expected the description of {}, got another: the files come from different trainings",
+                        self.shards[0]
+                    );
+                    return Err(RunError::damaged(path, message));
+                }
+                _ => described = Some(own),
+            }
+        }
+        Ok(described.flatten())
     }
 
     /// The parameters of a model that computes what the files' model does.
@@ -100,7 +122,7 @@ impl Weights {
         let mut reader =
             Reader::new(&self.config, model, bytes).map_err(|error| unusable(&self.path, error))?;
         for (path, name) in paths.iter().zip(&self.shards) {
-            let bytes = files::read_given(path, files::MAX_MODEL)?;
+            let bytes = read_plain(path, files::MAX_MODEL)?;
             if let Some(index) = &self.index {
                 index
                     .check(name, &bytes)
@@ -115,6 +137,39 @@ impl Weights {
     pub(crate) fn rewritten(&self, model: &Transformer) -> Result<Vec<u8>> {
         Ok(model.write_params(&self.parameters(model)?, None)?)
     }
+}
+
+/// Reads a file that a folder of others names. Pipes and devices are refused, since reading them might never end.
+fn read_plain(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    check_plain(path)?;
+    files::read_given(path, limit)
+}
+
+fn check_plain(path: &Path) -> Result<()> {
+    let found = path
+        .metadata()
+        .map_err(|source| RunError::io("read", path, source))?;
+    match found.is_file() {
+        true => Ok(()),
+        false => Err(RunError::damaged(
+            path,
+            "expected a plain file, got a folder, a pipe or a device",
+        )),
+    }
+}
+
+/// The length and the header of a file of tensors, without its tensors.
+fn header(path: &Path) -> Result<Vec<u8>> {
+    check_plain(path)?;
+    let fail = |source| RunError::io("read", path, source);
+    let mut file = File::open(path).map_err(fail)?;
+    let mut start = Vec::new();
+    file.by_ref().take(8).read_to_end(&mut start).map_err(fail)?;
+    if let Ok(length) = <[u8; 8]>::try_from(&start[..]) {
+        let length = u64::from_le_bytes(length).min(MAX_HEADER);
+        file.take(length).read_to_end(&mut start).map_err(fail)?;
+    }
+    Ok(start)
 }
 
 /// `true` if the content of a file has the names of these layouts.

@@ -42,6 +42,8 @@ struct Loaded {
     special: SpecialIds,
     /// Factor by which the tokenizer may lengthen a text.
     growth: usize,
+    /// Says why the decoder was left out, if it was.
+    refused_decoder: Option<String>,
 }
 
 impl Subwords {
@@ -114,6 +116,7 @@ impl Subwords {
             tokens,
             special,
             growth: screened.growth,
+            refused_decoder: screened.refused_decoder,
         })))
     }
 
@@ -156,6 +159,9 @@ impl Subwords {
     /// The text of ids, without special ones.
     pub(crate) fn decode(&self, ids: &[u32]) -> Result<String> {
         let failed = |detail| TextError::Untokenisable { detail };
+        if let Some(reason) = &self.0.refused_decoder {
+            return Err(failed(reason.clone()));
+        }
         let ids: Vec<u32> = ids
             .iter()
             .copied()

@@ -37,7 +37,7 @@ pub enum Outcome {
 }
 
 /// Every kind.
-pub const KINDS: [Kind; 27] = [
+pub const KINDS: [Kind; 30] = [
     Kind {
         name: "config",
         syntax: Syntax::Toml,
@@ -186,6 +186,24 @@ pub const KINDS: [Kind; 27] = [
         syntax: Syntax::Json,
         honest: &["gpt2/config.json"],
         read: models::start_from_gpt2,
+    },
+    Kind {
+        name: "huggingface-config",
+        syntax: Syntax::Json,
+        honest: &["huggingface/config.json"],
+        read: models::open_huggingface,
+    },
+    Kind {
+        name: "huggingface-index",
+        syntax: Syntax::Json,
+        honest: &["huggingface/model.safetensors.index.json"],
+        read: models::open_huggingface,
+    },
+    Kind {
+        name: "huggingface-shard",
+        syntax: Syntax::Safetensors,
+        honest: &["huggingface/model-00001-of-00003.safetensors"],
+        read: models::open_huggingface,
     },
     Kind {
         name: "vocabulary",

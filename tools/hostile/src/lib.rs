@@ -46,7 +46,17 @@ pub const TARGETS: [(&str, &[&str]); 9] = [
     ),
     ("used_run", &["run-model", "used-config", "corpus-cache"]),
     ("checkpoint", &["checkpoint", "noise-state", "resumed-ledger"]),
-    ("models", &["safetensors", "gpt2", "gpt2-config"]),
+    (
+        "models",
+        &[
+            "safetensors",
+            "gpt2",
+            "gpt2-config",
+            "huggingface-config",
+            "huggingface-index",
+            "huggingface-shard",
+        ],
+    ),
     ("vocabularies", &["vocabulary", "vocabulary-record"]),
     ("tokenizers", &["tokenizer"]),
     ("tables", &["csv", "jsonl", "parquet"]),

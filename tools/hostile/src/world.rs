@@ -83,13 +83,17 @@ fn correlated() -> String {
     format!("{text}\n[privacy.mechanism]\nkind = \"blt\"\nbuffers = 2\n")
 }
 
+/// Blocks of Llama with everything that a folder of `transformers` may state.
+const LLAMA: &str = "family = \"llama\"\nlayers = 2\nwidth = 8\nheads = 4\nkey_heads = 2\nhead_width = 4\ninner = 12\ncontext = 16\n\
+                     rotary_base = 500.0\nrotary_scaling = { kind = \"linear\", factor = 2.0 }\nbiases = [\"qkv\"]\nrows = 50\n";
+
 fn transformer() -> String {
     SAMPLED
         .replace("family = \"dplm\"\nembed = 4\nhidden = 6\n", TRANSFORMER)
         .replace("words = 40 }", "words = 40 }\nmax_sentence_tokens = 15")
 }
 
-const HONEST: [Honest; 12] = [
+const HONEST: [Honest; 13] = [
     Honest {
         name: "sampled",
         text: || SAMPLED.to_owned(),
@@ -172,6 +176,15 @@ const HONEST: [Honest; 12] = [
     Honest {
         name: "transformer",
         text: transformer,
+        cut_off: None,
+    },
+    Honest {
+        name: "llama",
+        text: || {
+            SAMPLED
+                .replace("family = \"dplm\"\nembed = 4\nhidden = 6\n", LLAMA)
+                .replace("words = 40 }", "words = 40 }\nmax_sentence_tokens = 15")
+        },
         cut_off: None,
     },
     Honest {
@@ -372,6 +385,11 @@ impl World {
         ] {
             export(&self.run(run), &self.path(name), ExportOptions::new(layout))?;
         }
+        let shards = ExportOptions {
+            shard_bytes: Some(4000),
+            ..ExportOptions::new(Layout::HuggingFace)
+        };
+        export(&self.run("llama"), &self.path("huggingface"), shards)?;
         // As other programs write it: then the config.json beside it is what tells of the heads.
         let gpt2 = self.path("gpt2/model.safetensors");
         fs::write(&gpt2, without_description(&fs::read(&gpt2)?)?)?;

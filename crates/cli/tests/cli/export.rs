@@ -100,9 +100,20 @@ fn nothing_is_replaced_unasked_and_what_gpt2_cannot_say_is_refused() {
     folder.write("mine/notes.txt", "keep");
     folder.refuse(
         "export runs/plain --layout gpt2 --out mine --force",
-        "expected a folder with a model to replace",
+        "expected a new folder, or one that holds nothing but an earlier export, got mine, which holds notes.txt",
     );
     assert_eq!(folder.read("mine/notes.txt"), b"keep");
+    // A run directory has a model file of the same name, and its ledger is nobody's to delete.
+    folder.refuse(
+        "export runs/plain --layout gpt2 --out runs/plain --force",
+        "one that holds nothing but an earlier export",
+    );
+    folder.succeed("verify runs/plain");
+    std::fs::create_dir(folder.path("empty")).expect("a folder");
+    folder.refuse(
+        "export runs/plain --layout gpt2 --out empty --force",
+        "expected a folder with a model to replace",
+    );
 
     let rotary = run("rotary", "").replace("heads = 2\n", "heads = 2\npositions = \"rotary\"\n");
     folder.write("rotary.toml", rotary);

@@ -104,7 +104,14 @@ fn exports_open_and_start_runs_and_adapters_merge_into_them() {
     assert_eq!(tensors.tensor(name).expect(name).shape(), [20, 2]);
     assert_eq!(tensors.len(), 2 * 7 * 2);
 
-    folder.succeed("export runs/from-one --layout gguf --out gguf");
+    folder.refuse(
+        "export runs/from-one --layout gguf --out gguf",
+        "qwen2 has heads that make up the width there",
+    );
+    let square = run("square", "", "").replace("head_width = 6", "head_width = 4");
+    folder.write("square.toml", square);
+    folder.succeed("train square.toml");
+    folder.succeed("export runs/square --layout gguf --out gguf");
     let gguf = folder.read("gguf/model.gguf");
     assert!(gguf.starts_with(b"GGUF\x03\0\0\0"));
     assert_eq!(gguf.len() % 32, 0);

@@ -166,9 +166,12 @@ impl RotaryScaling {
                     ("rotary_scaling.beta_slow", beta_slow),
                     ("rotary_scaling.attention_factor", attention_factor),
                 ] {
-                    if !positive(value) {
-                        return refuse(key, "a finite number above 0", value);
+                    if !(1e-6..=1e6).contains(&value) {
+                        return refuse(key, "a number between 1e-6 and 1e6", value);
                     }
+                }
+                if beta_fast < beta_slow {
+                    return refuse("rotary_scaling.beta_fast", "at least `beta_slow`", beta_fast);
                 }
                 if original_context == 0 {
                     return refuse("rotary_scaling.original_context", "at least 1", 0.0);

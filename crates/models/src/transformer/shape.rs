@@ -4,7 +4,7 @@ use super::adapters::BlockMatrix;
 use super::architecture::{Architecture, FeedForward, Norm};
 use super::scaling::RotaryScaling;
 use crate::error::{ModelError, Result};
-use crate::sizes::{self, MAX_IDS, MAX_INNER, MAX_LAYERS, MAX_WIDTH};
+use crate::sizes::{self, MAX_IDS, MAX_INNER, MAX_LAYERS, MAX_TURNS, MAX_WIDTH};
 use serde::{Deserialize, Serialize};
 
 /// The encoding of token positions.
@@ -217,6 +217,9 @@ impl TransformerSizes {
                 },
             });
         }
+        // The turns of every position are kept.
+        let turns = self.context.saturating_mul(self.head_width());
+        sizes::check("context * head_width", turns, 1, MAX_TURNS)?;
         if !(rotary_base > 1.0 && rotary_base.is_finite()) {
             return Err(ModelError::Rotary {
                 key: "rotary_base",

@@ -216,6 +216,56 @@ fn clipped_sums_equal_the_explicit_way() {
 }
 
 #[test]
+fn every_tensor_learns_from_its_first_batch() {
+    let llama = Architecture::LLAMA;
+    let architectures = [
+        Architecture::GPT2,
+        llama,
+        Architecture {
+            head_norms: true,
+            ..llama
+        },
+        Architecture {
+            tied: true,
+            scaled_embedding: true,
+            biases: [true; 4],
+            ..llama
+        },
+    ];
+    for architecture in architectures {
+        let positions = match architecture == Architecture::GPT2 {
+            true => Positions::Learned,
+            false => Positions::Rotary,
+        };
+        let sizes = sizes(11, 2, 8, 2, positions);
+        let model = Transformer::new(TransformerSizes {
+            architecture,
+            ..sizes
+        })
+        .unwrap();
+        let params = model.initial_params(4);
+        let gains = model
+            .tensors
+            .blocks
+            .iter()
+            .flat_map(|block| [&block.norm1, &block.norm2, &block.query_norm, &block.key_norm]);
+        for gains in gains.chain([&model.tensors.final_norm]) {
+            assert!(params[gains.clone()].iter().all(|&gain| gain == 1.0));
+        }
+        let packed = batch_of(&[9, 7, 4], 11, 2);
+        let mut gradient = vec![0.0; params.len()];
+        model
+            .worker(3, 40)
+            .gradient(&params, &packed.batch(), &mut gradient)
+            .unwrap();
+        for tensor in model.layout.tensors() {
+            let learns = gradient[tensor.range()].iter().any(|&value| value != 0.0);
+            assert!(learns, "{} of {architecture:?}", tensor.name);
+        }
+    }
+}
+
+#[test]
 fn recomputation_changes_no_bit() {
     let kept = model(60, 3, 24, 3, Positions::Learned);
     let params = kept.initial_params(2);

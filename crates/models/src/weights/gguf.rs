@@ -179,6 +179,13 @@ fn architecture(sizes: TransformerSizes) -> Result<&'static str> {
     if ours.feed_forward == crate::FeedForward::Gated(crate::Gate::Gelu) && family != Family::Gemma {
         return refuse("a GELU gate goes with a scaled embedding there");
     }
+    let is_llama = matches!(family, Family::Llama | Family::Mistral);
+    if !is_llama && matches!(ours.rotary_scaling, Some(RotaryScaling::Llama3 { .. })) {
+        return refuse("llama.cpp has the scaling \"llama3\" with blocks of Llama alone");
+    }
+    if family == Family::Qwen2 && sizes.query_width() != sizes.width {
+        return refuse("qwen2 has heads that make up the width there");
+    }
     match family {
         Family::Llama | Family::Mistral => Ok("llama"),
         Family::Qwen2 => Ok("qwen2"),

@@ -235,7 +235,7 @@ fn gpt2_spec(folder: &Path, model: &Path) -> Result<ModelSpec> {
     let config: gpt2::Gpt2Config = serde_json::from_slice(&files::read_given(&path, files::MAX_GIVEN)?)
         .map_err(|error| RunError::damaged(&path, error))?;
     config.check(config.n_head)?;
-    let inner = config.n_inner.unwrap_or(4 * config.n_embd);
+    let inner = config.n_inner.unwrap_or(config.n_embd.saturating_mul(4));
     if config.n_embd == 0 || !inner.is_multiple_of(config.n_embd) {
         let message = format!(
             "n_inner: expected a multiple of n_embd = {}, got {inner}",

@@ -2,8 +2,8 @@
 //!
 //! A tokenizer is a program: its parts rewrite text, cut it by regular expressions and look it up. The library that runs it
 //! trusts the file, so a file can make it panic, run out of memory or compute for ever. Only parts are let through whose cost
-//! is bounded by the text's length, with values that the library handles. Parts that do not decide ids (post-processor,
-//! decoder, truncation, padding) are left out.
+//! is bounded by the text's length, with values that the library handles. Post-processor, truncation and padding are left out:
+//! they decide neither ids nor text. A decoder decides text alone, so one that is not accepted is an error where text is asked for.
 
 mod model;
 mod pattern;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::quoted;
 
-/// Maximum number of normalizers and pre-tokenizers.
+/// Maximum number of normalizers and pre-tokenizers together, and of decoders.
 const MAX_PARTS: usize = 32;
 /// Maximum length in bytes of what a part inserts or looks for.
 const MAX_INSERTED: usize = 64;
@@ -30,6 +30,8 @@ pub(super) struct Screened {
     pub(super) tokenizer: Value,
     /// Factor by which a text may grow before it is cut.
     pub(super) growth: usize,
+    /// Says what is wrong with the decoder, if it was left out.
+    pub(super) refused_decoder: Option<String>,
 }
 
 /// Screens the contents of a file. The error says what is wrong with it.
@@ -57,6 +59,16 @@ pub(super) fn screen(contents: &str) -> Result<Screened, String> {
     let (normalizer, cut, added) = (take("normalizer"), take("pre_tokenizer"), take("added_tokens"));
     parts.screen(&normalizer, "normalizer", "normalizers", &Parts::normalizer)?;
     parts.screen(&cut, "pre_tokenizer", "pretokenizers", &Parts::pre_tokenizer)?;
+    let mut decoder = take("decoder");
+    let mut parts_of_text = Parts {
+        left: MAX_PARTS,
+        growth: 1,
+    };
+    let screened = parts_of_text.screen(&decoder, "decoder", "decoders", &Parts::decoder);
+    let refused_decoder = screened.err();
+    if refused_decoder.is_some() {
+        decoder = Value::Null;
+    }
     let added = match added {
         Value::Null => Value::Array(Vec::new()),
         added => added,
@@ -67,11 +79,13 @@ pub(super) fn screen(contents: &str) -> Result<Screened, String> {
         "added_tokens": added,
         "normalizer": normalizer,
         "pre_tokenizer": cut,
+        "decoder": decoder,
         "model": model,
     });
     Ok(Screened {
         tokenizer,
         growth: parts.growth,
+        refused_decoder,
     })
 }
 
@@ -156,7 +170,7 @@ impl Parts {
         self.left = self
             .left
             .checked_sub(1)
-            .ok_or_else(|| format!("expected at most {MAX_PARTS} normalizers and pre-tokenizers"))?;
+            .ok_or_else(|| format!("{outer}: expected at most {MAX_PARTS} parts"))?;
         match judge(self, kind, part).map_err(|error| format!("{outer} {}: {error}", quoted(kind)))? {
             true => Ok(()),
             false => Err(format!(
@@ -191,6 +205,17 @@ impl Parts {
                 };
                 self.grow(content.len().div_ceil(min))
             }
+            _ => Ok(false),
+        }
+    }
+
+    fn decoder(&mut self, kind: &str, part: &Value) -> Result<bool, String> {
+        match kind {
+            "ByteLevel" | "ByteFallback" | "Fuse" | "Strip" => Ok(true),
+            "Metaspace" => bounded(part, "replacement").map(|_| true),
+            "WordPiece" => bounded(part, "prefix").map(|_| true),
+            "BPEDecoder" => bounded(part, "suffix").map(|_| true),
+            "Replace" => self.normalizer(kind, part),
             _ => Ok(false),
         }
     }

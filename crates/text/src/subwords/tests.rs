@@ -107,7 +107,7 @@ fn hostile_tokenizers_end_in_an_error() {
     );
     fails(
         normalizer(sequence(&json!({ "type": "Lowercase" }), 33)),
-        "at most 32 normalizers",
+        "at most 32 parts",
     );
     // Time: regular expressions that backtrack.
     let regex = |regex: &str| {
@@ -232,4 +232,61 @@ fn a_text_that_would_grow_too_long_is_an_error() {
         error.contains("expected at most 1048576 bytes in a row, got 1048577"),
         "{error}"
     );
+}
+
+/// A tokenizer whose vocabulary holds these tokens after the special ones, with a decoder.
+fn with_decoder(tokens: &[&str], decoder: Value) -> Vocab {
+    let vocab: serde_json::Map<String, Value> = ["<s>", "</s>", "<unk>"]
+        .iter()
+        .chain(tokens)
+        .zip(0..)
+        .map(|(token, id)| ((*token).to_owned(), json!(id)))
+        .collect();
+    let model = json!({ "type": "WordLevel", "unk_token": "<unk>", "vocab": vocab });
+    parse(tokenizer(json!({ "model": model, "decoder": decoder }))).expect("a tokenizer")
+}
+
+#[test]
+fn each_kind_of_decoder_joins_its_tokens() {
+    let all = [3, 4, 5, 0, 6];
+    let llama = json!({ "type": "Sequence", "decoders": [
+        { "type": "Replace", "pattern": { "String": "▁" }, "content": " " },
+        { "type": "ByteFallback" }, { "type": "Fuse" },
+        { "type": "Strip", "content": " ", "start": 1, "stop": 0 }
+    ]});
+    let byte_level = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
+    let metaspace = json!({ "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true });
+    let word_piece = json!({ "type": "WordPiece", "prefix": "##", "cleanup": true });
+    let suffix = json!({ "type": "BPEDecoder", "suffix": "</w>" });
+    for (decoder, tokens, text) in [
+        (llama, ["▁the", "<0xC3>", "<0xA9>", "▁end"], "theé end"),
+        (byte_level, ["Ġthe", "Ã", "©", "Ġend"], " theé end"),
+        (metaspace, ["▁the", "m", "e", "▁end"], "theme end"),
+        (word_piece, ["the", "##m", "##e", "."], "theme."),
+        (suffix, ["the", "m", "e</w>", "end"], "theme end"),
+    ] {
+        let vocab = with_decoder(&tokens, decoder);
+        assert_eq!(vocab.decode(&all).expect("text"), text, "{tokens:?}");
+    }
+}
+
+#[test]
+fn a_decoder_that_is_not_accepted_is_an_error_where_text_is_asked_for() {
+    let long = json!({ "type": "Replace", "pattern": { "String": "a" }, "content": "b".repeat(65) });
+    let many: Vec<Value> = (0..40).map(|_| json!({ "type": "Fuse" })).collect();
+    for (decoder, expected) in [
+        (json!({ "type": "CTC" }), "decoder: \"CTC\" is not one of the parts that are accepted"),
+        (json!({ "type": 3 }), "decoder: expected a part with a type"),
+        (long, "decoder \"Replace\": content: expected at most 64 bytes, got 65"),
+        (json!({ "type": "Sequence", "decoders": many }), "decoder: expected at most 32 parts"),
+        (json!({ "type": "Sequence" }), "decoder: expected decoders in a sequence"),
+    ] {
+        let vocab = with_decoder(&["a"], decoder);
+        assert_eq!(ids(&vocab, "a"), [3]);
+        let error = vocab.decode(&[3]).expect_err("refused").to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    // The library subtracts beyond the first letter; its panic is an error here.
+    let vocab = with_decoder(&["a"], json!({ "type": "Strip", "content": "a", "start": 0, "stop": 3 }));
+    vocab.decode(&[3]).expect_err("refused");
 }

@@ -41,6 +41,9 @@ pub(super) fn cases(world: &World, kind: Kind) -> Result<Vec<Case>> {
         }
         "gpt2" | "run-model" | "checkpoint" => safetensors(&honest),
         "gpt2-config" => changes(&honest, &GPT2),
+        "huggingface-config" => changes(&honest, &LLAMA),
+        "huggingface-shard" => safetensors(&honest),
+        "huggingface-index" => index(&honest),
         "privacy" => privacy(&kind.honest_bytes(world, "runs/correlated/privacy.json")?),
         "ledger" => lines(&honest),
         "metrics" => {
@@ -379,6 +382,49 @@ const GPT2: [(&str, &str); 7] = [
     ("n_head", "[]"),
     ("scale_attn_weights", "false"),
 ];
+
+/// Settings of `transformers` that no model may have.
+const LLAMA: [(&str, &str); 14] = [
+    ("num_attention_heads", "0"),
+    ("num_attention_heads", "18446744073709551615"),
+    ("num_key_value_heads", "0"),
+    ("num_hidden_layers", "1e400"),
+    ("head_dim", "65536"),
+    ("hidden_size", "0"),
+    ("intermediate_size", "-1"),
+    ("vocab_size", "4294967296"),
+    ("rms_norm_eps", "0"),
+    ("rope_theta", "-1e308"),
+    ("rope_scaling", "{\"rope_type\": \"linear\", \"factor\": 0}"),
+    (
+        "rope_scaling",
+        "{\"rope_type\": \"yarn\", \"factor\": 2, \"beta_fast\": 1e-310, \"original_max_position_embeddings\": 16}",
+    ),
+    ("hidden_act", "\"\\u001b[2J\""),
+    ("sliding_window", "[]"),
+];
+
+/// An index of files that leaves its folder, names what is no file of tensors, or does not fit its files.
+fn index(honest: &[u8]) -> Result<Vec<Case>> {
+    let mut found = documents(honest)?;
+    for (name, file) in [
+        ("parent", "../runs/llama/model.safetensors"),
+        ("absolute", "/etc/passwd"),
+        ("device", "/dev/zero"),
+        ("hidden", ".safetensors"),
+        ("missing", "model-00009-of-00003.safetensors"),
+        ("folder", "."),
+        ("settings", "config.json"),
+    ] {
+        let mut document: Value = serde_json::from_slice(honest)?;
+        let map = document["weight_map"].as_object_mut().context("a map")?;
+        if let Some(first) = map.values_mut().next() {
+            *first = json!(file);
+        }
+        found.push(refused(&format!("file-{name}"), document.to_string()));
+    }
+    Ok(found)
+}
 
 fn changes(honest: &[u8], changes: &[(&str, &str)]) -> Result<Vec<Case>> {
     let mut found = documents(honest)?;

@@ -7,11 +7,22 @@ use undertone_coordinator::random::Randomness;
 use undertone_data::Vocab;
 use undertone_models::weights::{self, gpt2};
 use undertone_run::initial_model;
+use undertone_run::language::{LanguageModel, Predictor};
 
 use crate::world::World;
 
 pub(super) fn start_from_gpt2(world: &World, _place: &str) -> Result<()> {
     start_from(world, "gpt2/model.safetensors")
+}
+
+/// A run that starts from the folder, and a prediction by its model.
+pub(super) fn open_huggingface(world: &World, _place: &str) -> Result<()> {
+    let vocab = undertone_data::read_words(&world.run("llama").join("vocab.txt"))?;
+    let started = start("llama", world, "huggingface", &vocab);
+    let model = LanguageModel::open(&world.path("huggingface"));
+    let predicted = model.and_then(|model| Predictor::new(&model)?.next_words("ba", "", 3));
+    // A run may ask for more than the files say, and the other way round.
+    started.and(predicted.map(|_| ()).map_err(Into::into))
 }
 
 /// A run without and a run with adapters that start from the file, and what a file says of itself.

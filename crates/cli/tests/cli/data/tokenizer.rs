@@ -58,6 +58,24 @@ fn a_tokenizer_is_trained_used_and_kept_by_a_run() {
     folder.succeed("verify runs/tiny");
     folder.succeed("eval runs/tiny");
 
+    // Tokens become text by the tokenizer's decoder: words of letters alone, which the corpus has between spaces.
+    let predicted = folder.json("predict runs/tiny the --top 5");
+    let words = predicted.as_array().expect("a list");
+    assert!(!words.is_empty());
+    for entry in words {
+        let word = entry["word"].as_str().expect("a word");
+        assert!(
+            word.bytes().all(|byte| byte.is_ascii_alphanumeric()),
+            "{predicted}"
+        );
+    }
+    let generated = folder.json("generate runs/tiny the --tokens 30 --seed 4");
+    let generated = generated.to_string();
+    assert!(
+        generated.is_ascii() && !generated.contains('\u{120}'),
+        "{generated}"
+    );
+
     // Another tokenizer of the same size: same shapes, other meanings.
     folder.write("other.txt", text.replace("the", "our").repeat(2));
     folder.succeed("data tokenizer other.txt --size 300 --out tokenizer.json --force");

@@ -5,7 +5,7 @@ mod write;
 
 use crate::error::{ModelError, Result};
 use crate::spec::ModelSpec;
-use crate::transformer::{BlockMatrix, FeedForward, Gate, Norm, Positions, TransformerSizes};
+use crate::transformer::{BlockMatrix, FeedForward, Gate, Norm, Positions, Transformer, TransformerSizes};
 use serde_json::{Map, Value};
 
 /// A layout of the library `transformers`.
@@ -269,7 +269,27 @@ impl Config {
             recompute: false,
             lora: None,
         };
-        Ok(Self { family, spec, vocab })
+        let config = Self { family, spec, vocab };
+        match config.model() {
+            Ok(_) => Ok(config),
+            Err(error) => Err(config_error("config.json", "sizes of a model", error.to_string())),
+        }
+    }
+
+    /// The model at a context of 1: a file may allow contexts that no machine has the memory for.
+    fn model(&self) -> Result<Option<Transformer>> {
+        let mut spec = self.spec.clone();
+        if let ModelSpec::Llama { context, .. } = &mut spec {
+            *context = 1;
+        }
+        spec.transformer(self.vocab)
+    }
+
+    fn context(&self) -> usize {
+        match self.spec {
+            ModelSpec::Llama { context, .. } => context,
+            _ => 0,
+        }
     }
 
     /// The layout.
@@ -306,7 +326,7 @@ impl Config {
     }
 
     pub(super) fn check_sizes(&self, ours: TransformerSizes) -> Result<()> {
-        let Some(model) = self.spec.transformer(self.vocab)? else {
+        let Some(model) = self.model()? else {
             return Ok(());
         };
         let theirs = model.sizes();
@@ -329,8 +349,8 @@ impl Config {
         ] {
             setting(key, theirs.to_string(), ours.to_string())?;
         }
-        if ours.context > theirs.context {
-            let expected = format!("at most {}", theirs.context);
+        if ours.context > self.context() {
+            let expected = format!("at most {}", self.context());
             return setting("context", expected, ours.context.to_string());
         }
         let names = |biases: [bool; 4]| {

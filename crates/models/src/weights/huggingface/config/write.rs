@@ -10,6 +10,15 @@ pub(super) fn config(sizes: TransformerSizes, family: Family, bos: u32, eos: u32
         FeedForward::Gated(Gate::Silu) => "silu",
         _ => "gelu_pytorch_tanh",
     };
+    // Versions of the library before 5 take the ratio of this key and the original context for YaRN's factor.
+    let longest = match architecture.rotary_scaling {
+        Some(RotaryScaling::Yarn {
+            factor,
+            original_context,
+            ..
+        }) => (factor * original_context as f64).round() as usize,
+        _ => sizes.context,
+    };
     let mut config = json!({
         "architectures": [family.architecture()],
         "model_type": family.name(),
@@ -21,7 +30,7 @@ pub(super) fn config(sizes: TransformerSizes, family: Family, bos: u32, eos: u32
         "num_key_value_heads": sizes.key_heads(),
         "head_dim": sizes.head_width(),
         "hidden_act": act,
-        "max_position_embeddings": sizes.context,
+        "max_position_embeddings": longest,
         "rms_norm_eps": architecture.norm_epsilon,
         "rope_theta": architecture.rotary_base,
         "rope_scaling": architecture.rotary_scaling.map(scaling),
