@@ -298,7 +298,7 @@ mod tests {
         );
     }
 
-    /// One average of 1 per parameter and round: each parameter ends at the factor of its round.
+    /// One average of 1 per parameter and round: each parameter ends at the factor of its round, also where the run ends early.
     #[test]
     fn a_server_that_only_adds_ends_at_the_sum_of_its_averages_times_their_factors() {
         let decay = DecayConfig {
@@ -306,24 +306,26 @@ mod tests {
             final_factor: 0.1,
         };
         for (momentum, decay) in [(0.0, None), (0.9, None), (0.5, Some(decay))] {
-            let config = ServerConfig {
-                optimizer: OptimizerConfig::Sgd { momentum },
-                learning_rate: 0.3,
-                decay,
-            };
-            let mut optimizer = ServerOptimizer::new(config, &layout(8), 8);
-            let mut parameters = vec![0.0f32; 8];
-            for round in 0..8 {
-                let mut average = [0.0; 8];
-                average[round] = 1.0;
-                optimizer.step(round as u64, &average, &mut parameters);
-            }
-            let factors = config.factors(8).unwrap();
-            for (got, want) in parameters.iter().zip(&factors) {
-                assert!(
-                    (f64::from(*got) - want).abs() < 1e-6,
-                    "{parameters:?} {factors:?}"
-                );
+            for planned in [8, 12] {
+                let config = ServerConfig {
+                    optimizer: OptimizerConfig::Sgd { momentum },
+                    learning_rate: 0.3,
+                    decay,
+                };
+                let mut optimizer = ServerOptimizer::new(config, &layout(8), planned);
+                let mut parameters = vec![0.0f32; 8];
+                for round in 0..8 {
+                    let mut average = [0.0; 8];
+                    average[round] = 1.0;
+                    optimizer.step(round as u64, &average, &mut parameters);
+                }
+                let factors = config.factors(8, planned).unwrap();
+                for (got, want) in parameters.iter().zip(&factors) {
+                    assert!(
+                        (f64::from(*got) - want).abs() < 1e-6,
+                        "{parameters:?} {factors:?}"
+                    );
+                }
             }
         }
         let adam: OptimizerConfig = toml::from_str("kind = \"adam\"").unwrap();
@@ -331,7 +333,7 @@ mod tests {
             optimizer: adam,
             ..ServerConfig::default()
         };
-        assert!(config.factors(8).is_none());
+        assert!(config.factors(8, 8).is_none());
     }
 
     #[test]

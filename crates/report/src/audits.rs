@@ -53,7 +53,11 @@ fn of_attacks(attacks: &[Attack]) -> String {
                     |any: f64, gaussian: f64| format!("{}, or {} if Gaussian", number(any), number(gaussian));
                 (
                     both(limit.auc, limit.auc_gaussian),
-                    both(limit.found, limit.found_gaussian),
+                    format!(
+                        "{} at {} false alarms",
+                        both(limit.found, limit.found_gaussian),
+                        number(limit.false_alarms)
+                    ),
                 )
             },
         );
@@ -97,16 +101,30 @@ fn of(audit: &Audit) -> String {
     );
     html += &tiles(audit);
     html += &bars(audit);
-    html += "<ul>\n";
-    for statement in &audit.statements {
-        let _ = writeln!(html, "<li>{}</li>", escaped(statement));
+    html += &list(&audit.statements);
+    for other in &audit.others {
+        let _ = writeln!(
+            html,
+            "<p>Of an earlier audit that stands beside these figures: <strong>{}</strong>.</p>",
+            escaped(&other.verdict)
+        );
+        html += &list(&other.statements);
     }
-    html + "</ul>\n"
+    html
 }
 
+fn list(statements: &[String]) -> String {
+    let items = statements
+        .iter()
+        .map(|statement| format!("<li>{}</li>\n", escaped(statement)));
+    format!("<ul>\n{}</ul>\n", items.collect::<String>())
+}
+
+/// A tile per kind of audit, from the newest one.
 fn tiles(audit: &Audit) -> String {
     let none = || ("none".to_owned(), "was made".to_owned());
-    let replay = audit.replay.as_ref().map_or_else(none, |replay| {
+    let replay = audit.all().find_map(|audit| audit.replay.as_ref());
+    let replay = replay.map_or_else(none, |replay| {
         let asked = replay.checks.iter().filter(|check| check.compared > 0);
         let failed: Vec<&str> = (replay.checks.iter())
             .filter(|check| check.failed > 0)
@@ -125,14 +143,16 @@ fn tiles(audit: &Audit) -> String {
             format!("of user and round, of {}: {found}", replay.tested),
         )
     });
-    let noise = audit.noise.as_ref().map_or_else(none, |noise| {
+    let noise = audit.all().find_map(|audit| audit.noise.as_ref());
+    let noise = noise.map_or_else(none, |noise| {
         let smallest = number(noise.smallest_p_holm);
         (
             grouped(noise.values as u64),
             format!("values of pure noise, smallest corrected p-value {smallest}"),
         )
     });
-    let canaries = audit.canaries.iter().find(|bound| bound.headline);
+    let bounds = || audit.all().flat_map(|audit| &audit.canaries);
+    let canaries = bounds().find(|bound| bound.headline);
     let canaries = canaries.map_or_else(none, |bound| {
         (
             grouped(bound.canaries),
@@ -179,29 +199,32 @@ const ROW: f64 = 44.0;
 
 /// The claim as a line, and each bound as a bar with a tick where as many right guesses as possible would have led.
 fn bars(audit: &Audit) -> String {
-    let Some(claim) = audit.claim.as_ref().filter(|_| !audit.canaries.is_empty()) else {
+    let of_bounds = audit.all().find(|audit| !audit.canaries.is_empty());
+    let Some(claim) = of_bounds.and_then(|audit| audit.claim.as_ref()) else {
         return String::new();
     };
-    let shown = |bound: &Bound| bound.epsilon_lower.max(bound.most_that_could_show.unwrap_or(0.0));
-    let largest = audit.canaries.iter().map(shown).fold(claim.epsilon, f64::max);
+    let bounds: Vec<&Bound> = audit.all().flat_map(|audit| &audit.canaries).collect();
+    let shown = |bound: &&Bound| bound.epsilon_lower.max(bound.most_that_could_show.unwrap_or(0.0));
+    let largest = bounds.iter().map(shown).fold(claim.epsilon, f64::max);
     if !(largest > 0.0 && largest.is_finite()) {
         return String::new();
     }
     let x = |epsilon: f64| 0.95 * WIDTH * epsilon / largest;
-    let height = ROW * audit.canaries.len() as f64 + 30.0;
+    let height = ROW * bounds.len() as f64 + 30.0;
     let mut svg = format!(
         "<figure>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"Lower bounds below the claim\">\n"
     );
     let mut row = 24.0;
-    for bound in &audit.canaries {
+    for bound in bounds {
         let confidence = number(100.0 * bound.confidence);
         let _ = writeln!(
             svg,
-            "<text x=\"0\" y=\"{}\" font-size=\"13\" fill=\"#1C2531\">{}, {}: at least {} with {confidence} % confidence; assumption: {}</text>\n\
+            "<text x=\"0\" y=\"{}\" font-size=\"13\" fill=\"#1C2531\">{}, {}, level {}: at least {} with {confidence} % confidence; assumption: {}</text>\n\
              <rect x=\"0\" y=\"{}\" width=\"{:.1}\" height=\"12\" fill=\"#2F5D8A\"/>",
             row + 12.0,
             escaped(&bound.estimator),
             bound.seen(),
+            escaped(&bound.level),
             number(bound.epsilon_lower),
             escaped(&bound.assumption),
             row + 18.0,

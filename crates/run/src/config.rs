@@ -22,6 +22,7 @@ use undertone_coordinator::task::{
 
 pub(crate) use load::refuse_session;
 pub use load::{Override, RunFile, is_of_session, parse_as, settings_from_value, syntax_error};
+pub use validate::MAX_CANARIES;
 pub(crate) use validate::{MAX_LANE_VALUES, fits_context, token_limits};
 
 /// A whole run: its task, its data, its initial model and its seed.
@@ -218,13 +219,14 @@ impl Default for CheckpointConfig {
 /// `[audit]`: coordinates beside the model, whose releases test the mechanism of the run itself.
 ///
 /// No user contributes to them. They are summed, averaged and noised with the coordinates of the model, and cut off before the
-/// optimizer sees a release, so `model.safetensors` has the bytes that it has without the table.
+/// optimizer sees a release. So `model.safetensors` has the bytes that it has without the table, unless [`holdback`](Self::holdback) keeps
+/// texts out of the training.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuditConfig {
     /// Number of canaries, each with a coordinate of its own. A secret coin says of each whether it contributes.
     pub lane: u64,
-    /// Number of coordinates without any contribution, whose noise is tested. With `replay_every` it may be 0.
+    /// Number of coordinates without any contribution, whose noise is tested. With `replay_every` or `holdback` it may be 0.
     pub noise_probe: u64,
     /// One round in so many is replayed beside the neighbour of one of its users, while its keys exist; 0 replays none.
     #[serde(skip_serializing_if = "is_default")]

@@ -16,10 +16,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use self::names::{
-    CONFIG_FILE, JOURNAL_FILE, LEDGER_FILE, MANIFEST_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE,
-    PRIVACY_FILE, PRIVACY_PAGE, PUBLIC_LEDGER_FILE, SWEEP_FILE, TOKENIZER_FILE, VOCAB_FILE,
-    VOCAB_PRIVACY_FILE,
+    AUDIT_FILE, COINS_FILE, CONFIG_FILE, JOURNAL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE,
+    MANIFEST_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, PUBLIC_LEDGER_FILE,
+    REPLAYS_FILE, SWEEP_FILE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
+use crate::config::MAX_LANE_VALUES;
 use crate::error::{Result, RunError};
 
 pub(crate) use lines::whole_lines;
@@ -42,6 +43,11 @@ pub fn limit_of(path: &Path) -> u64 {
         CONFIG_FILE => MIB,
         PRIVACY_FILE | PRIVACY_PAGE | MANIFEST_FILE | VOCAB_PRIVACY_FILE | SWEEP_FILE => 16 * MIB,
         VOCAB_FILE | TOKENIZER_FILE | JOURNAL_FILE => 64 * MIB,
+        // The coins and the names of 2^20 canaries take 1 and 26 MB, and 2^16 replayed rounds less than 14 MB.
+        LANE_FILE | COINS_FILE | REPLAYS_FILE => 64 * MIB,
+        // 10^5 secrets with those of a control take 6 MB. All else has a fixed size.
+        AUDIT_FILE => 16 * MIB,
+        LANE_VALUES_FILE => 4 * MAX_LANE_VALUES,
         // A dense matrix of 4096 rounds takes 200 MB.
         MECHANISM_FILE => 256 * MIB,
         LEDGER_FILE | METRICS_FILE | PUBLIC_LEDGER_FILE => 64 * GIB,
@@ -322,10 +328,14 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// [`RunError::Io`] naming the path.
 pub fn write_json<T: Serialize + ?Sized>(path: &Path, value: &T) -> Result<()> {
+    write_atomic(path, &json_text(path, value)?)
+}
+
+fn json_text<T: Serialize + ?Sized>(path: &Path, value: &T) -> Result<Vec<u8>> {
     let fail = |error: serde_json::Error| RunError::io("write", path, error.into());
     let mut text = serde_json::to_vec_pretty(value).map_err(fail)?;
     text.push(b'\n');
-    write_atomic(path, &text)
+    Ok(text)
 }
 
 /// Writes the output of `write` as [`write_atomic`] does: a large file is never in memory as a whole.
@@ -342,6 +352,18 @@ pub fn write_atomic_with(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -
 /// As [`write_atomic_with`].
 pub fn write_secret_with(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
     write_atomic_at(path, SECRET, |temporary| written(temporary, path, write))
+}
+
+/// Writes a value as [`write_json`] does, to a file that its owner alone can read.
+///
+/// # Errors
+/// [`RunError::Io`] naming the path.
+pub fn write_secret_json<T: Serialize + ?Sized>(path: &Path, value: &T) -> Result<()> {
+    let text = json_text(path, value)?;
+    write_secret_with(path, |file| {
+        file.write_all(&text)
+            .map_err(|source| RunError::io("write", path, source))
+    })
 }
 
 /// Writes a file that its owner alone can read, by a writer that takes a path: `write` fills or replaces the temporary file

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use undertone_accounting::Adjacency;
+use undertone_coordinator::task::{Algorithm, TaskConfig};
 
 use crate::error::{Result, RunError};
 use crate::files;
@@ -12,7 +13,8 @@ use crate::files::names::REPLAYS_FILE;
 /// The version of `replays.json`.
 pub(crate) const SCHEMA: &str = "undertone.replays/1";
 
-/// The replays of a run. PRIVACY: they say that a check passed, and nothing about the user or the size of a difference.
+/// The replays of a run. PRIVACY: they say that the checks passed, and nothing about the user, the size of a difference, or whether anybody
+/// was in the round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LiveRecord {
@@ -34,8 +36,27 @@ pub(crate) struct LiveRecord {
 pub(crate) struct LiveRound {
     /// The round.
     pub(crate) round: u64,
-    /// The checks that were asked; all of them passed. None were asked of a round without users.
+    /// The checks that this kind of run asks, the same ones for every round: [`asked`]. All of them passed. A round without users has no
+    /// neighbour, and one without a release has nothing to compare: such a round passes them trivially.
     pub(crate) passed: Vec<String>,
+}
+
+/// The checks that a run of this task asks of each replayed round, in their order. They follow from the configuration alone.
+pub(crate) fn asked(task: &TaskConfig) -> Vec<String> {
+    // Nobody sees the sum without the noise of the clients.
+    let sums = !task.encoding_is_noisy();
+    let alone = task.aggregation.is_none();
+    let update = &task.user_update;
+    let in_microbatches = alone && update.algorithm == Algorithm::Els && update.batch_size() > 1;
+    let all = [
+        ("R0", true),
+        ("R1", sums),
+        ("R2", true),
+        ("R3", sums && alone && task.estimator.is_fixed()),
+        ("R4", sums && !in_microbatches),
+    ];
+    let names = all.iter().filter(|(_, applies)| *applies);
+    names.map(|(name, _)| (*name).to_owned()).collect()
 }
 
 /// `true` for a round that is replayed. The first round is not: its neighbour would start with other keys.
@@ -58,11 +79,24 @@ impl LiveRecord {
         Ok(record)
     }
 
-    /// Checks that the record names each round that was due among these, and no other.
+    /// Checks that the record names each round that was due among these, and no other, each with the checks that this task asks.
     ///
     /// # Errors
     /// [`RunError::Damaged`] naming the round: its replay has failed, or somebody has changed the record.
-    pub(crate) fn check(&self, folder: &Path, rounds: u64) -> Result<()> {
+    pub(crate) fn check(&self, folder: &Path, task: &TaskConfig, rounds: u64) -> Result<()> {
+        let asked = asked(task);
+        if let Some(replay) = self.replays.iter().find(|replay| replay.passed != asked) {
+            let message = format!(
+                "round {}: expected the checks {} to have passed, got {}",
+                replay.round,
+                asked.join(", "),
+                match replay.passed.is_empty() {
+                    true => "none".to_owned(),
+                    false => replay.passed.join(", "),
+                }
+            );
+            return Err(RunError::damaged(&folder.join(REPLAYS_FILE), message));
+        }
         let mut due = (0..rounds).filter(|&round| is_due(self.every, round));
         let mut kept = self.replays.iter().map(|replay| replay.round);
         let message = loop {

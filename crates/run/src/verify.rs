@@ -265,7 +265,7 @@ fn checked(run_dir: &Path) -> Result<(Verification, Option<(Run<'_>, PrivacyRepo
             .push(model::matches_ledger(&run, report.as_ref()));
         verification.checks.extend(audit::lane(&run));
         verification.checks.extend(replays::agree(&run));
-        verification.checks.extend(audit::agree(&run));
+        verification.checks.extend(audit::agree(&run, report.as_ref()));
         verification.recomputed = (report.as_ref()).and_then(|report| match run.plan.selection() {
             Some(_) => report.selected.clone(),
             None => report.observed.clone(),

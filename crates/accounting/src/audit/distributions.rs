@@ -112,6 +112,26 @@ pub(super) fn chi_squared_tails(freedom: f64, x: f64) -> (f64, f64) {
     (1.0 - above, above)
 }
 
+/// The value that a chi-squared variable with `freedom` degrees of freedom is below with probability `p` in (0, 1).
+pub(super) fn chi_squared_quantile(freedom: f64, p: f64) -> f64 {
+    let below = |x: f64| chi_squared_tails(freedom, x).0;
+    let (mut low, mut high) = (0.0, freedom);
+    while below(high) < p {
+        (low, high) = (high, 2.0 * high);
+    }
+    while high - low > 1e-13 * high {
+        let middle = 0.5 * (low + high);
+        if middle <= low || middle >= high {
+            break;
+        }
+        match below(middle) < p {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    high
+}
+
 fn nonzero(x: f64, tiny: f64) -> f64 {
     if x.abs() < tiny { tiny } else { x }
 }
@@ -198,6 +218,23 @@ mod tests {
                 false => (above, normal_cdf(-sigmas)),
             };
             assert!((got / want - 1.0).abs() < 1e-3, "{sigmas}: {got} {want}");
+        }
+    }
+
+    /// Two degrees of freedom have the quantile of an exponential variable; the other points stand in every table.
+    #[test]
+    fn chi_squared_quantiles() {
+        for p in [1e-6, 0.005, 0.5, 0.98] {
+            let (got, want) = (chi_squared_quantile(2.0, p), -2.0 * (-p).ln_1p());
+            assert!((got / want - 1.0).abs() < 1e-9, "{p}: {got} {want}");
+        }
+        for (freedom, p, want) in [
+            (10.0, 0.05, 3.940_3),
+            (100.0, 0.005, 67.327_6),
+            (100.0, 0.975, 129.561_2),
+        ] {
+            let got = chi_squared_quantile(freedom, p);
+            assert!((got / want - 1.0).abs() < 1e-5, "{freedom} {p}: {got} {want}");
         }
     }
 

@@ -4,7 +4,7 @@
 //! Andrew et al. (2023). A fitted spread is dangerous: at `mu = 1` and `delta = 1e-5` a spread of 1.2 instead of 1 moves epsilon from
 //! 4.38 to 8.82. So a limit uses the known spread, and the fitted one is for information alone.
 
-use super::distributions::{normal_cdf, normal_quantile};
+use super::distributions::{chi_squared_quantile, normal_cdf, normal_quantile};
 use super::one_run_fdp::epsilon_of_mu;
 use super::{Significance, last_rejected};
 use crate::error::{ensure, ensure_any};
@@ -65,6 +65,27 @@ impl Shift {
 
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The upper limit of the standard deviation of normal values with mean 0, which the truth exceeds with the probability of the significance.
+///
+/// # Errors
+/// [`AccountingError::Size`] without values; [`AccountingError::OutOfRange`] for a sum of squares that is not a finite number above 0.
+///
+/// # Example
+/// ```
+/// use undertone_accounting::audit::{Significance, gaussian::std_upper};
+/// // 100 values with a mean square of 1: chi-squared with 100 degrees of freedom is below 67.33 with a probability of 0.005.
+/// let upper = std_upper(&[1.0; 100], Significance::new(0.005)?)?;
+/// assert!((upper - (100.0f64 / 67.3276).sqrt()).abs() < 1e-5);
+/// # Ok::<(), undertone_accounting::AccountingError>(())
+/// ```
+pub fn std_upper(values: &[f64], significance: Significance) -> Result<f64, AccountingError> {
+    ensure_any("values of pure noise", values)?;
+    let square: f64 = values.iter().map(|value| value * value).sum();
+    let holds = square > 0.0 && square.is_finite();
+    ensure(holds, "sum of squares", "a finite number > 0", square)?;
+    Ok((square / chi_squared_quantile(values.len() as f64, significance.get())).sqrt())
 }
 
 /// The smallest epsilon at which two normal laws are `(epsilon, delta)` close, in both directions.

@@ -32,9 +32,10 @@ enum Command {
     /// The run is made again from its seed in a temporary folder, and each round must have the parameters that the ledger names.
     /// An audited round costs about twice its training.
     Replay(replay::ReplayArgs),
-    /// Attack the final model of a run: find the users who were trained on, or the secrets of invented users.
+    /// Attack the final model of a run: tell users of its training partition from others, or find the secrets of invented users.
     ///
-    /// Figures about users are exact statistics of them. They are for those who run the training, and no part of a release.
+    /// Figures about users are exact statistics of them. They are for those who run the training, and no part of a release. No verdict follows
+    /// from them. A secret that is exposed more than the claim allows contradicts the claim.
     Attack(attack::AttackArgs),
     /// Bound epsilon from guesses about canaries, in a rehearsal of a run's mechanism or in the run itself.
     ///
@@ -74,16 +75,29 @@ struct FileArgs {
     /// Write the audit as JSON to this file, for example `audit.json`.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Record the audit in `audit.json` of the run directory, after those that are there. Verification and report read it.
+    /// Record the audit in `audit.json` of the run directory. Verification and report read it.
+    ///
+    /// It replaces an earlier audit of the same kind and level, whose alarm stays in the file and in the verdict. Audits of other kinds and
+    /// levels stay beside it.
     #[arg(long)]
     record: bool,
 }
 
 impl FileArgs {
+    /// Refuses, before an audit is made, to record one that cannot be recorded: it is of a run file, or has a planted error.
+    fn check(&self, run: &Path, planted: bool) -> anyhow::Result<()> {
+        if self.record && !run.is_dir() {
+            bail!("--record: expected a run directory, got {}", run.display());
+        }
+        if self.record && planted {
+            bail!("--record: expected an audit of the run as it is, got a positive control");
+        }
+        Ok(())
+    }
+
     /// Writes and shows an audit of a run directory or run file. A claim that is contradicted is an error.
     fn finish(&self, run: &Path, audit: Audit, output: &Output) -> anyhow::Result<()> {
         let audit = match self.record {
-            true if !run.is_dir() => bail!("--record: expected a run directory, got {}", run.display()),
             true => undertone_run::audit::record(run, audit)?,
             false => audit,
         };
@@ -97,9 +111,14 @@ impl FileArgs {
             });
             text::of(&audit) + &written.unwrap_or_default()
         })?;
-        match audit.judged() {
-            Verdict::Nothing => Ok(()),
-            other => Err(Contradicted(other.sentence()).into()),
-        }
+        judged(&audit)
+    }
+}
+
+/// The error of an audit that raises an alarm.
+fn judged(audit: &Audit) -> anyhow::Result<()> {
+    match audit.judged() {
+        Verdict::Nothing => Ok(()),
+        other => Err(Contradicted(other.sentence()).into()),
     }
 }

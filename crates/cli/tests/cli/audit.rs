@@ -25,7 +25,9 @@ fn a_plan_states_bounds_guesses_and_the_smallest_error() {
         $ audit plan --epsilon -1 --delta 1e-5
         --epsilon
         $ audit plan --epsilon 4 --delta 1e-5 --canaries 3
-        canaries: expected a number in [10, 2^24], got 3
+        --canaries: expected a number in [10, 1048576], got 3
+        $ audit plan --epsilon 4 --delta 1e-5 --canaries 1048577
+        --canaries: expected a number in [10, 1048576], got 1048577
         $ audit plan --epsilon 4 --delta 1e-5 --confidence 1
         --confidence: expected a number in [0.5, 1), got 1
         ",
@@ -39,7 +41,7 @@ fn the_lane_of_a_run_is_tested_recorded_and_verified() {
     folder.succeed("train run.toml --set name=without");
     folder.show(
         "audit noise runs/tiny",
-        "lane of tiny ... coordinates of this run itself",
+        "tiny: the lane ... coordinates of this run itself ... This run has a seed",
     );
     let noise = folder.json("audit noise runs/tiny --record");
     assert_eq!(noise["noise"]["source"], "this_run");
@@ -55,6 +57,32 @@ fn the_lane_of_a_run_is_tested_recorded_and_verified() {
     // Without probes of its own, or on request, the mechanism is rehearsed.
     let rehearsed = folder.json("audit noise runs/tiny --rehearse --seed 1 --probes 64");
     assert!(rehearsed["noise"].get("source").is_none());
+    assert_eq!(rehearsed["noise"]["seed"], 1);
+    // A rehearsal stands beside the audits of the lane, and replaces neither.
+    let both = folder.json("audit noise runs/tiny --rehearse --seed 1 --probes 64 --record");
+    assert!(both["noise"].get("source").is_none());
+    let others = both["others"].as_array().expect("a list");
+    assert_eq!(others.len(), 2, "{both}");
+    assert_eq!(others[0]["canaries"][0]["level"], "lane");
+    assert_eq!(others[1]["noise"]["source"], "this_run");
+    folder.show("verify runs/tiny", "nothing contradicts the claim");
+    folder.succeed("report runs/tiny");
+    contains(
+        &folder.text("runs/tiny/report.html"),
+        "canaries at the level lane ... Of an earlier audit that stands beside these figures",
+    );
+    // An alarm of a section that was replaced stays in the file, in the verdict and in the exit status.
+    let name = "runs/tiny/audit.json";
+    let alarm = serde_json::json!([{ "kind": "noise", "level": "mechanism", "verdict": "contradicted" }]);
+    let with_alarm = document(&folder.text(name), |audit| audit["alarms"] = alarm.clone());
+    folder.write(name, with_alarm);
+    let again = folder.run("audit noise runs/tiny --record");
+    assert_eq!(again.status.code(), Some(3));
+    contains(
+        &String::from_utf8_lossy(&again.stdout),
+        "An earlier audit raised an alarm, a test of noise of the level 'mechanism'",
+    );
+    folder.show("verify runs/tiny", "the claim is contradicted");
     folder.refuses(
         "
         $ audit canaries runs/without --level lane
@@ -62,9 +90,59 @@ fn the_lane_of_a_run_is_tested_recorded_and_verified() {
         $ audit canaries run.toml --level lane
         expected the directory of a run that was made with [audit]
         $ audit canaries runs/tiny --level lane --control
-        the lane of a run is as it is
+        --control: expected a rehearsal ... the lane of a run is as it is
+        $ audit canaries runs/tiny --level lane --canaries 40
+        --canaries: expected a rehearsal with it
+        $ audit noise runs/tiny --probes 32
+        --probes: expected a rehearsal with it
+        $ audit canaries runs/tiny --level lane --base .
+        --base: expected --level text with it
+        $ audit canaries run.toml --users 300 --threads 2
+        --threads: expected --level text with it
+        $ audit noise run.toml --users 300 --control=poisson-coins
+        --control=poisson-coins: expected `undertone audit canaries` with it
         ",
     );
+}
+
+/// Sections of another level stand beside the figures of the file. They are made again as well, each kind and level once.
+#[test]
+fn audits_beside_the_figures_of_the_file_are_verified_as_well() {
+    let folder = Folder::with(TINY);
+    folder.succeed("train run.toml --set audit={lane=40,noise_probe=32}");
+    folder.succeed("audit canaries runs/tiny --level lane --record");
+    folder.succeed("audit canaries runs/tiny --seed 1 --canaries 40 --probes 32 --record");
+    folder.show("verify runs/tiny", "nothing contradicts the claim");
+    let name = "runs/tiny/audit.json";
+    let honest = folder.text(name);
+    assert_eq!(
+        json(&honest)["others"].as_array().map(Vec::len),
+        Some(2),
+        "{honest}"
+    );
+    let forge = |place: &str, change: &dyn Fn(&mut serde_json::Value)| {
+        folder.write(name, document(&honest, change));
+        contains(&folder.disproved("runs/tiny"), &format!("audit.json ... {place}"));
+    };
+    for place in 0..2 {
+        forge(&format!("others[{place}].verdict"), &|audit| {
+            audit["others"][place]["verdict"] = "all is well".into();
+        });
+        forge("sections of different kinds or levels", &|audit| {
+            let copy = audit["others"][place].clone();
+            audit["others"].as_array_mut().expect("a list").push(copy);
+        });
+    }
+    forge("one section", &|audit| {
+        let noise = audit["noise"].clone();
+        let canaries = audit["canaries"].clone();
+        audit["others"][0]["noise"] = noise;
+        audit["others"][0]["canaries"] = canaries;
+    });
+    forge("an alarm of a section", &|audit| {
+        let alarm = serde_json::json!({ "kind": "noise", "level": "text", "verdict": "contradicted" });
+        audit["alarms"] = vec![alarm].into();
+    });
 }
 
 #[test]
@@ -149,9 +227,15 @@ fn an_audit_that_cannot_run_exits_with_1_and_says_why() {
         $ audit noise run.toml
         --users: expected the number of users
         $ audit noise run.toml --users 300 --canaries 4
-        expected at least 10 and at least 2, got 4 and 256
+        --canaries: expected a number in [10, 1048576], got 4
+        $ audit noise run.toml --users 300 --probes 1
+        --probes: expected at least 2, got 1
         $ audit noise run.toml --users 300 --canaries 99999999999
-        --canaries: expected at most 536870912 values
+        --canaries: expected a number in [10, 1048576], got 99999999999
+        $ audit canaries run.toml --users 300 --set rounds=600 --canaries 1000000 --directions 1000
+        --canaries and --probes: expected at most 536870912 values
+        $ audit canaries run.toml --users 300 --set rounds=600 --canaries 1000 --directions 1000000
+        --directions and --probes: expected at most 536870912 values
         $ audit noise run.toml --users 300 --set aggregation={sum='plain',encoding={kind='rounding'}}
         error
         $ audit replay nowhere
@@ -179,7 +263,7 @@ fn a_recorded_audit_is_verified_figure_by_figure_and_shown_in_the_report() {
     );
     folder.refuse(
         "audit noise runs/tiny --seed 1 --probes 64 --control --record",
-        "expected an audit of the run as it is",
+        "--record: expected an audit of the run as it is",
     );
     folder.succeed("audit replay runs/tiny --users 5 --record");
     folder.succeed("verify runs/tiny");
@@ -188,6 +272,7 @@ fn a_recorded_audit_is_verified_figure_by_figure_and_shown_in_the_report() {
     let audit = json(&folder.text("runs/tiny/audit.json"));
     assert_eq!(audit["audits"], 2);
     assert!(audit["replay"].is_object() && audit["noise"].is_object());
+    assert_eq!(audit["plan"]["seed"], 1);
     contains(
         &folder.succeed("verify runs/tiny"),
         "nothing contradicts the claim",
@@ -233,6 +318,40 @@ fn a_recorded_audit_is_verified_figure_by_figure_and_shown_in_the_report() {
         audit["canaries"][0]["headline"] = false.into();
     });
     forge("claim", &|audit| audit["claim"]["epsilon"] = 0.01.into());
+    for (key, value) in [("population", 1), ("rounds", 1), ("group_size", u32::MAX)] {
+        forge(&format!("claim.{key}"), &|audit| {
+            audit["claim"][key] = value.into()
+        });
+    }
+    for key in ["guesses", "guesses_fdp"] {
+        forge(&format!("plan.{key}"), &|audit| audit["plan"][key] = 7.into());
+    }
+    forge("plan.canaries`: expected at least 10", &|audit| {
+        audit["plan"]["canaries"] = 3_000_000.into();
+    });
+    forge("confidence", &|audit| {
+        audit["canaries"][0]["confidence"] = 0.5.into();
+    });
+    forge("bounds", &|audit| {
+        let copy = audit["canaries"][2].clone();
+        audit["canaries"].as_array_mut().expect("a list").push(copy);
+    });
+    forge("noise.tests", &|audit| {
+        audit["noise"]["tests"] = Vec::<serde_json::Value>::new().into();
+        audit["noise"]["smallest_p_holm"] = 1.into();
+    });
+    forge("noise.tests[0].p", &|audit| {
+        audit["noise"]["tests"][0]["p"] = 0.5017.into();
+    });
+    forge("noise.values", &|audit| audit["noise"]["values"] = 385.into());
+    forge("clip_norms_per_round", &|audit| {
+        audit["replay"]["clip_norms_per_round"] = 2.into();
+    });
+    forge("conditional_on", &|audit| {
+        audit["replay"]["conditional_on"] = vec!["nothing"].into();
+    });
+    forge("tested", &|audit| audit["replay"]["tested"] = "all runs".into());
+    forge("replay.pairs", &|audit| audit["replay"]["pairs"] = 1000.into());
     forge("p_holm", &|audit| {
         audit["noise"]["tests"][0]["p_holm"] = 0.5017.into();
     });
@@ -299,6 +418,12 @@ fn an_attack_on_a_private_model_stays_within_its_limit_and_its_control_works() {
     let folder = few_people();
     let attack = folder.json("audit attack runs/tiny --control 800 --out audit-private.json");
     assert_eq!(attack, json(&folder.text("audit-private.json")));
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let metadata = folder.path("audit-private.json").metadata().expect("a file");
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    }
     let (private, control) = (&attack["attack"], &attack["control"][1]);
     assert!(
         number(&private["auc_interval"][0]) <= number(&attack["limit"]["auc"]),
@@ -309,9 +434,14 @@ fn an_attack_on_a_private_model_stays_within_its_limit_and_its_control_works() {
         number(&control["auc_interval"][0]) > number(&private["auc_interval"][1]),
         "{attack}"
     );
+    // There are 39 held-out users: one in 40 exceeds a threshold that none of them does.
+    assert!(
+        (number(&attack["limit"]["false_alarms"]) - 1.0 / 40.0).abs() < 1e-12,
+        "{attack}"
+    );
     folder.show(
         "audit attack runs/tiny --record",
-        "95 % intervals ... No positive control was made ... no part of a release",
+        "95 % intervals ... No positive control was made ... no part of a release ... users took part in a round ... No verdict follows",
     );
     // Recorded attacks stand on the page of those who run the training, and in no release.
     folder.show("report runs/tiny", "report.html");
@@ -417,6 +547,13 @@ fn canaries_with_text_are_found_in_a_control_and_not_in_a_private_copy() {
     let private = folder.json(format!("{line} --record"));
     let headline = &private["canaries"][0];
     assert_eq!(private["verdict"], "nothing contradicts the claim");
+    let statements = private["statements"].to_string();
+    for part in [
+        "on a copy of this run with invented users, by somebody who sees the final model alone",
+        "follow from the seed 2",
+    ] {
+        assert!(statements.contains(part), "{part}: {statements}");
+    }
     assert_eq!(
         (&headline["level"], &headline["adversary"], &headline["headline"]),
         (&"text".into(), &"final_model".into(), &true.into())
@@ -448,7 +585,7 @@ fn canaries_with_text_are_found_in_a_control_and_not_in_a_private_copy() {
         $ audit canaries runs/tiny --level text --control
         --control=without-privacy
         $ audit canaries runs/tiny --level text --canaries 3
-        --canaries ... at least 10
+        --canaries: expected a number in [10, 1048576], got 3
         $ audit canaries runs/tiny --control=without-privacy
         --level text
         $ audit canaries runs/tiny --control-rounds 3

@@ -96,18 +96,20 @@ impl ServerConfig {
         self.learning_rate * (1.0 - progress * (1.0 - decay.final_factor))
     }
 
-    /// The factor of each round's average in the parameters after `rounds` rounds: they are the initial ones plus the sum of all averages,
-    /// each times its factor. `None` for an optimizer that does more than add.
+    /// The factor of each round's average in the parameters after `made` rounds of a run of `planned` rounds: they are the initial ones plus
+    /// the sum of all averages, each times its factor. `None` for an optimizer that does more than add.
+    ///
+    /// The learning rate falls as planned, also in a run that ends early.
     #[must_use]
-    pub fn factors(&self, rounds: u64) -> Option<Vec<f64>> {
+    pub fn factors(&self, made: u64, planned: u64) -> Option<Vec<f64>> {
         let OptimizerConfig::Sgd { momentum } = self.optimizer else {
             return None;
         };
         let mut factor = 0.0;
-        let mut factors: Vec<f64> = (0..rounds)
+        let mut factors: Vec<f64> = (0..made)
             .rev()
             .map(|round| {
-                factor = self.learning_rate_at(round, rounds) + momentum * factor;
+                factor = self.learning_rate_at(round, planned) + momentum * factor;
                 factor
             })
             .collect();

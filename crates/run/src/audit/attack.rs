@@ -3,6 +3,7 @@
 //! PRIVACY: the figures are exact statistics of users. They stand in `audit-private.json`, which is no part of any release, and on the
 //! page for those who run the training.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,8 @@ use undertone_coordinator::record::GuaranteeRecord;
 
 use crate::error::{Result, RunError};
 use crate::files;
-use crate::files::names::AUDIT_PRIVATE_FILE;
+use crate::files::names::{AUDIT_PRIVATE_FILE, LEDGER_FILE};
+use crate::ledger::{self, genesis_of};
 
 /// The schema of the figures of one attack.
 pub const SCHEMA: &str = "undertone.audit-private/1";
@@ -19,7 +21,7 @@ pub const SCHEMA: &str = "undertone.audit-private/1";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Membership {
-    /// Number of users who were trained on.
+    /// Number of users of the training partition.
     pub members: usize,
     /// Number of held-out users.
     pub others: usize,
@@ -29,7 +31,7 @@ pub struct Membership {
     pub auc: f64,
     /// The ends of that interval.
     pub auc_interval: (f64, f64),
-    /// Members found at the largest threshold with at most 1 % false alarms, as a fraction.
+    /// Members found above the smallest threshold with at most 1 % false alarms among the held-out users, as a fraction.
     pub found: f64,
     /// The interval of Clopper and Pearson.
     pub found_interval: (f64, f64),
@@ -45,10 +47,40 @@ pub struct Limit {
     pub auc: f64,
     /// Largest area, if the trade-off is Gaussian.
     pub auc_gaussian: f64,
-    /// Largest fraction found at 1 % false alarms by any attack.
+    /// The rate of false alarms that the threshold of the attack has in the mean: one more than its false alarms, over one more than the
+    /// held-out users. With few of them it is far above 1 %.
+    #[serde(default = "one_percent")]
+    pub false_alarms: f64,
+    /// Largest fraction found at that rate by any attack.
     pub found: f64,
-    /// Largest fraction found at 1 % false alarms, if the trade-off is Gaussian.
+    /// Largest fraction found at that rate, if the trade-off is Gaussian.
     pub found_gaussian: f64,
+}
+
+fn one_percent() -> f64 {
+    0.01
+}
+
+/// The users who took part in the rounds of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TookPart {
+    /// Number of users who took part in a round.
+    pub users: usize,
+    /// Number of users that the cohorts are drawn from.
+    pub population: u64,
+}
+
+/// The users who took part in a round, by the ledger of a run. The others of its training partition were never trained on.
+///
+/// # Errors
+/// From the ledger.
+pub fn took_part(run_dir: &Path) -> Result<TookPart> {
+    let entries = ledger::read(&run_dir.join(LEDGER_FILE), &genesis_of(run_dir)?)?.entries;
+    let names: HashSet<_> = entries.iter().flat_map(|entry| &entry.participants).collect();
+    Ok(TookPart {
+        users: names.len(),
+        population: entries.first().map_or(0, |entry| entry.population),
+    })
 }
 
 /// An attack on a run as `audit-private.json` holds it.

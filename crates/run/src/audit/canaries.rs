@@ -2,7 +2,7 @@
 //!
 //! The guesses are a function of the released values and of the plan. Nothing here chooses after it has seen a coin.
 
-use undertone_accounting::audit::gaussian::Shift;
+use undertone_accounting::audit::gaussian::{Shift, std_upper};
 use undertone_accounting::audit::one_run_fdp::epsilon_of_mu;
 use undertone_accounting::audit::planning::Plan;
 use undertone_accounting::audit::sampled::SecretCoins;
@@ -17,6 +17,9 @@ use crate::error::Result;
 
 /// Max number of values that the likelihood of sampled canaries is computed from. More cost time and show little.
 const MAX_VALUES: usize = 1 << 20;
+
+/// The part of the significance of a shift that is spent on the spread of the noise.
+const SPREAD_PART: f64 = 0.1;
 
 /// Significance of the confirmation that follows a headline bound above the claim.
 pub const CONFIRMATION: f64 = 0.001;
@@ -46,7 +49,7 @@ pub struct Lane {
     pub cohort_sizes: Vec<f64>,
     /// The canaries in the final model; `None` where the server does more than add.
     pub final_model: Option<FinalModel>,
-    /// Factor on the variance of a score from other canaries of the same rounds; 1 where each has a coordinate of its own.
+    /// Factor on the variance of a score over all rounds that other canaries are expected to add; 1 where each has a coordinate of its own.
     pub interference: f64,
 }
 
@@ -91,6 +94,7 @@ pub fn plan(
         canaries,
         probes,
         directions: None,
+        seed: None,
         significance: Significance::REPORTED.get(),
         headline: ANY.to_owned(),
         guesses: plan.any.guesses,
@@ -98,7 +102,8 @@ pub fn plan(
     })
 }
 
-/// The bounds of all estimators; the first is the headline. Those from the final model stand at the end.
+/// The bounds of all estimators; the first is the headline. Those from the final model stand at the end. Where the plan gives canaries
+/// directions in shared coordinates, all bounds are from guesses.
 ///
 /// # Errors
 /// From the estimators.
@@ -129,30 +134,35 @@ pub fn bounds(
         let of = |estimator: &str, assumption: &str| bound(adversary, estimator, assumption);
         guessed(scores, &lane.coins, (&lane.claim, fixed), &of)
     };
-    let (estimator, epsilon) = match lane.secret {
-        Some(coins) => {
-            let step = sampled_step(lane, coins, significance)?;
-            (
-                "gaussian.sampled",
-                coins.epsilon(step, lane.rounds as u64, delta)?,
-            )
-        }
-        None => {
-            let mu = shift(lane, &lane.signals, &lane.matched, significance)?;
-            (SHIFT, epsilon_of_mu(mu, delta)?)
-        }
-    };
     let mut all = guessed(ITERATES, &scores(lane)?)?.to_vec();
-    all.push(Bound {
-        epsilon_lower: epsilon.get(),
-        ..bound(ITERATES, estimator, GAUSSIAN)
-    });
+    // Canaries with directions in shared coordinates disturb one another by the same amount in each round, so their scores together have
+    // not the law that a Gaussian limit takes them to have. Guesses need none.
+    let gaussian = fixed.directions.is_none();
+    if gaussian {
+        let (estimator, epsilon) = match lane.secret {
+            Some(coins) => {
+                let step = sampled_step(lane, coins, significance)?;
+                (
+                    "gaussian.sampled",
+                    coins.epsilon(step, lane.rounds as u64, delta)?,
+                )
+            }
+            None => {
+                let mu = shift(lane, &lane.signals, &lane.matched, significance)?;
+                (SHIFT, epsilon_of_mu(mu, delta)?)
+            }
+        };
+        all.push(Bound {
+            epsilon_lower: epsilon.get(),
+            ..bound(ITERATES, estimator, GAUSSIAN)
+        });
+    }
     if let Some(last) = &lane.final_model {
         all.extend(guessed(
             FINAL,
             &last.scores(NoiseMultiplier::new(lane.noise_multiplier)?),
         )?);
-        if let Some((signals, matched)) = last.matched() {
+        if let Some((signals, matched)) = last.matched().filter(|_| gaussian) {
             let mu = shift(lane, signals, &matched, significance)?;
             let strongest = signals.iter().copied().fold(0.0, f64::max) / lane.noise_multiplier;
             all.push(Bound {
@@ -267,28 +277,40 @@ fn guess(scores: &[f64], coins: &[bool], guesses: u64) -> Result<Guesses> {
     Ok(Guesses::new(scores.len() as u64, guesses, correct as u64)?)
 }
 
-/// The lower limit of the step of sampled canaries, over the noise of the values themselves.
+/// The lower limit of the step of sampled canaries, over the noise of the values themselves; 0 where no canary that is looked at is in.
 fn sampled_step(lane: &Lane, coins: SecretCoins, significance: Significance) -> Result<f64> {
+    let canaries = lane.coins.len();
     let values = MAX_VALUES / coins.terms().max(1);
-    let rows = (values / lane.rounds.max(1)).clamp(2, lane.coins.len().max(2));
+    let number = (values / lane.rounds.max(1)).clamp(2, canaries.max(2));
+    let looked_at = evenly(canaries, number);
     let (mut members, mut others) = (Vec::new(), Vec::new());
-    for row in lane.canaries.chunks(lane.coins.len()) {
-        for (&value, &coin) in row.iter().zip(&lane.coins).take(rows) {
-            match coin {
-                true => members.push(value),
-                false => others.push(value),
+    for row in lane.canaries.chunks(canaries.max(1)) {
+        for &canary in &looked_at {
+            match lane.coins[canary] {
+                true => members.push(row[canary]),
+                false => others.push(row[canary]),
             }
         }
+    }
+    if members.is_empty() {
+        return Ok(0.0);
     }
     Ok(coins.step(&members, &others, significance)?.lower)
 }
 
-/// The lower limit of `mu` of the canary with the strongest signal, over the noise of the probes.
+/// So many of `all` indices, spread evenly: the choice follows from no coin.
+fn evenly(all: usize, number: usize) -> Vec<usize> {
+    let number = number.min(all);
+    (0..number).map(|place| place * all / number).collect()
+}
+
+/// The lower limit of `mu` of the canary with the strongest signal, over the upper limit of the noise of the probes.
 fn shift(lane: &Lane, signals: &[f64], matched: &[f64], significance: Significance) -> Result<f64> {
-    // PRIVACY: the spread is that of pure noise, one for all canaries. A spread fitted to each side would move epsilon far.
-    let squares: f64 = lane.probes.iter().map(|value| value * value).sum();
-    let variance = lane.interference * squares / lane.probes.len().max(1) as f64;
-    let spread = lane.noise_multiplier * variance.sqrt();
+    // PRIVACY: the spread is that of pure noise, one for all canaries. A spread fitted to each side would move epsilon far. Few probes do
+    // not tell it exactly, so its upper limit stands for it, at a part of the significance.
+    let of_spread = Significance::new(SPREAD_PART * significance.get())?;
+    let of_step = Significance::new((1.0 - SPREAD_PART) * significance.get())?;
+    let spread = lane.noise_multiplier * std_upper(&lane.probes, of_spread)?;
     // The score of a canary that is in has the mean `a mu` and variance 1, with one step `a` for all canaries, stated as 1.
     let (mut product, mut square, mut strongest) = (0.0, 0.0, 0.0f64);
     for ((matched, signal), coin) in matched.iter().zip(signals).zip(&lane.coins) {
@@ -305,5 +327,112 @@ fn shift(lane: &Lane, signals: &[f64], matched: &[f64], significance: Significan
         estimate: product / square,
         standard_error: square.sqrt().recip(),
     };
-    Ok(step.lower(significance) * strongest)
+    Ok(step.lower(of_step) * strongest)
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_core::Rng;
+    use undertone_accounting::SamplingProbability;
+    use undertone_coordinator::random::{Purpose, Randomness};
+
+    use super::*;
+
+    #[test]
+    fn canaries_that_are_looked_at_are_spread_evenly() {
+        assert_eq!(evenly(10, 4), [0, 2, 5, 7]);
+        assert_eq!(evenly(3, 3), [0, 1, 2]);
+        assert_eq!(evenly(1, 2), [0]);
+        assert!(evenly(0, 2).is_empty());
+    }
+
+    fn claim() -> GuaranteeRecord {
+        serde_json::from_value(serde_json::json!({
+            "epsilon": 1.0,
+            "delta": 1e-5,
+            "adjacency": "",
+            "sampling": "",
+            "recipe": "",
+            "rounds": 2,
+            "population": 10,
+            "users_per_round": 5.0,
+            "noise_multiplier": 1.0,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn sampled_canaries_of_which_none_is_in_show_nothing() {
+        let sampled = SecretCoins::poisson(SamplingProbability::new(0.5).unwrap());
+        let lane = |coins: [bool; 10]| Lane {
+            claim: claim(),
+            rounds: 2,
+            noise_multiplier: 1.0,
+            secret: Some(sampled),
+            coins: coins.to_vec(),
+            signals: Vec::new(),
+            matched: Vec::new(),
+            canaries: (0..20).map(|value| f64::from(value % 3) - 0.9).collect(),
+            probes: Vec::new(),
+            cohort_sizes: Vec::new(),
+            final_model: None,
+            interference: 1.0,
+        };
+        let limit = |coins| sampled_step(&lane(coins), sampled, Significance::REPORTED).unwrap();
+        assert_eq!(limit([false; 10]), 0.0);
+        assert!(limit([true; 10]).is_finite());
+    }
+    /// A lane of 200 canaries whose scores are one standard deviation apart, of which half are in, and of so many probes.
+    fn shifted(probes: usize, seed: u64) -> Lane {
+        let mut generator = Randomness::seeded(seed).generator(Purpose::Audit, 0, 0);
+        let mut uniform = || ((generator.next_u64() >> 11) as f64 + 0.5) * f64::exp2(-53.0);
+        let mut normal = || (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+        let coins: Vec<bool> = (0..200).map(|canary| canary % 2 == 0).collect();
+        let matched = coins.iter().map(|coin| f64::from(u8::from(*coin)) + normal());
+        let matched = matched.collect();
+        Lane {
+            claim: claim(),
+            rounds: 1,
+            noise_multiplier: 1.0,
+            secret: None,
+            signals: vec![1.0; 200],
+            matched,
+            coins,
+            canaries: Vec::new(),
+            probes: (0..probes).map(|_| normal()).collect(),
+            cohort_sizes: Vec::new(),
+            final_model: None,
+            interference: 1.0,
+        }
+    }
+
+    /// The limit may exceed the true distance of 1 in 5 % of audits, however few probes tell the spread. More than 40 of 400 have a probability
+    /// below 2e-5; the seeds are fixed.
+    #[test]
+    fn a_shift_over_few_probes_exceeds_the_truth_as_seldom_as_over_many() {
+        for probes in [6, 100, 2000] {
+            let exceeds = |seed: &u64| {
+                let lane = shifted(probes, *seed);
+                let found = shift(&lane, &lane.signals, &lane.matched, Significance::REPORTED);
+                found.unwrap() > 1.0
+            };
+            let above = (0..400).filter(exceeds).count();
+            assert!(above <= 40, "{probes} probes: {above} of 400");
+        }
+        let none = shifted(0, 1);
+        assert!(shift(&none, &none.signals, &none.matched, Significance::REPORTED).is_err());
+    }
+
+    /// Canaries with directions in shared coordinates have bounds from guesses alone, which hold whatever other canaries add.
+    #[test]
+    fn directions_have_no_gaussian_limits() {
+        let lane = shifted(100, 1);
+        let mut fixed = plan("00", 200, 100, &lane.claim).unwrap();
+        let all = bounds("mechanism", &lane, &fixed, Significance::REPORTED).unwrap();
+        assert!(all.iter().any(|bound| bound.estimator == SHIFT));
+        fixed.directions = Some(4000);
+        let guessed = bounds("mechanism", &lane, &fixed, Significance::REPORTED).unwrap();
+        assert_eq!(guessed, all[..2]);
+        assert!(guessed.iter().all(|bound| bound.guesses.is_some()));
+    }
 }

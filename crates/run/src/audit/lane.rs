@@ -14,9 +14,10 @@ use undertone_accounting::SamplingProbability;
 use undertone_accounting::audit::Significance;
 use undertone_accounting::audit::sampled::SecretCoins;
 use undertone_coordinator::participation::ParticipantId;
+use undertone_coordinator::participation::policy::Enforcement;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry, PrivacyReport};
-use undertone_coordinator::task::Algorithm;
+use undertone_coordinator::task::{Algorithm, ParticipationConfig};
 use undertone_mechanisms::Strategy;
 use undertone_mechanisms::audit::Definition;
 use undertone_present::numbers::hex;
@@ -24,7 +25,7 @@ use undertone_present::numbers::hex;
 use super::canaries::{CONFIRMATION, Lane, bounds, matched_filters, plan};
 use super::final_model::{FinalModel, Rounds};
 use super::noise::NoiseTests;
-use super::record::{Audit, Bound};
+use super::record::{Audit, Bound, CanaryPlan};
 use crate::config::{AuditConfig, MAX_LANE_VALUES, RunConfig};
 use crate::error::{Result, RunError};
 use crate::files;
@@ -40,11 +41,15 @@ pub struct Recorded<'a> {
     folder: &'a Path,
     name: String,
     config_sha256: String,
+    /// The seed that the noise follows from, where the run has one.
+    seed: Option<u64>,
     audit: AuditConfig,
     /// The matrix of correlated noise. A run that has one rests on a participation schema, so the rounds of a canary may be known.
     strategy: Option<Strategy>,
-    /// `true` if single examples of a user are sampled.
-    by_example: bool,
+    /// Number of contributions of a canary that coins of their own sample: one, or as many as a user may keep of examples.
+    contributions: NonZeroU32,
+    /// `true` if the run made the planned rounds, and no user can have taken part beyond the schema.
+    as_planned: bool,
     /// The factors of the releases in the final model, where the server only adds.
     factors: Option<Vec<f64>>,
     entries: Vec<LedgerEntry>,
@@ -103,14 +108,21 @@ impl<'a> Recorded<'a> {
             return Err(RunError::damaged(&path, message));
         }
         let values = bytes.as_chunks().0.iter();
+        let accounts = |schema: &ParticipationConfig| schema.on_violation == Enforcement::Account;
+        let made = entries.len() as u64;
         Ok(Self {
             folder,
             name: task.name.clone(),
             config_sha256,
+            seed: config.seed,
             audit,
             strategy,
-            by_example: task.user_update.algorithm == Algorithm::Els,
-            factors: task.server.factors(entries.len() as u64),
+            contributions: match (task.user_update.algorithm, task.user_update.group_size) {
+                (Algorithm::Els, Some(examples)) => NonZeroU32::new(examples).unwrap_or(NonZeroU32::MIN),
+                _ => NonZeroU32::MIN,
+            },
+            as_planned: made == task.rounds && !task.participation.as_ref().is_some_and(accounts),
+            factors: task.server.factors(made, task.rounds),
             entries,
             record,
             released: values.map(|&bytes| f32::from_le_bytes(bytes)).collect(),
@@ -236,7 +248,7 @@ impl<'a> Recorded<'a> {
             .map(|entry| entry.cohort_size as f64)
             .collect();
         let columns = probes.len() / self.entries.len().max(1);
-        Ok(NoiseTests::of(&probes, columns, &sizes)?.of_this_run())
+        Ok(NoiseTests::of(&probes, columns, &sizes)?.of_this_run(self.seed.is_some()))
     }
 
     /// The coins; `None` where their file is not there.
@@ -265,7 +277,7 @@ impl<'a> Recorded<'a> {
         let (of_sums, of_sums_noise) = self.canaries(definition)?;
         let (canaries, noise_multiplier) = self.with_bits(definition, (&of_sums, of_sums_noise))?;
         let secret = match (definition, self.entries.first()) {
-            (None, Some(first)) => Some(self.secret_coins(first, claim)?),
+            (None, Some(first)) => Some(self.secret_coins(first)?),
             _ => None,
         };
         let shadowed = self.rounds_of_shadows();
@@ -304,18 +316,27 @@ impl<'a> Recorded<'a> {
     }
 
     /// The coins of a canary under Poisson sampling.
-    fn secret_coins(&self, first: &LedgerEntry, claim: &GuaranteeRecord) -> Result<SecretCoins> {
+    fn secret_coins(&self, first: &LedgerEntry) -> Result<SecretCoins> {
         let probability = SamplingProbability::new(first.sampling_probability)?;
-        Ok(
-            match claim
-                .group_size
-                .filter(|_| self.by_example)
-                .and_then(NonZeroU32::new)
-            {
-                Some(examples) => SecretCoins::of_examples(probability, examples),
-                None => SecretCoins::poisson(probability),
-            },
-        )
+        Ok(SecretCoins::of_examples(probability, self.contributions))
+    }
+
+    /// The guarantee that canaries and probes of this run test: the planned one, or that of the rounds that were made where these are fewer,
+    /// and where users may have taken part beyond the schema.
+    ///
+    /// # Errors
+    /// [`RunError`] naming the guarantee, where there is none.
+    pub(crate) fn claim(&self, privacy: &PrivacyReport) -> Result<GuaranteeRecord> {
+        let (key, claim) = match self.as_planned {
+            true => ("privacy.json, planned", &privacy.planned),
+            false => ("privacy.json, observed", &privacy.observed),
+        };
+        let missing = || {
+            let expected =
+                "a guarantee: the noise of the run is too small for one, so nothing can contradict it";
+            RunError::missing(key, expected)
+        };
+        claim.clone().ok_or_else(missing)
     }
 
     /// The factors on releases in units of a contribution to the first round. The unit changes with the clip norm, only where trees restart.
@@ -371,7 +392,10 @@ impl<'a> Recorded<'a> {
     }
 
     /// The plan of the canaries, which follows from the configuration and its claim.
-    fn plan(&self, claim: &GuaranteeRecord) -> Result<super::record::CanaryPlan> {
+    ///
+    /// # Errors
+    /// From the estimators.
+    pub(crate) fn plan(&self, claim: &GuaranteeRecord) -> Result<CanaryPlan> {
         let probes = self.audit.noise_probe as usize;
         plan(&self.config_sha256, self.audit.lane, probes, claim)
     }
@@ -382,13 +406,7 @@ impl<'a> Recorded<'a> {
     /// [`RunError`] where the run has no canaries, or no coins; from the mechanism and the estimators.
     pub fn audit(&self, canaries: bool) -> Result<Audit> {
         let path = self.folder.join(PRIVACY_FILE);
-        let privacy: PrivacyReport = files::read_json(&path)?;
-        let missing = || {
-            let expected =
-                "a guarantee: the noise of the run is too small for one, so nothing can contradict it";
-            RunError::missing("privacy.json, planned", expected)
-        };
-        let claim = privacy.planned.ok_or_else(missing)?;
+        let claim = self.claim(&files::read_json(&path)?)?;
         let mut audit = Audit::new(&self.name, &self.config_sha256);
         audit.noise = Some(self.noise()?);
         if canaries {

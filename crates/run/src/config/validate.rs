@@ -6,7 +6,7 @@ use undertone_models::ModelSpec;
 use super::{AuditConfig, EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
 use undertone_coordinator::sampling::Sampling;
-use undertone_coordinator::task::{TaskConfig, at_least_one, needs_initial_model, trained_here};
+use undertone_coordinator::task::{Algorithm, TaskConfig, at_least_one, needs_initial_model, trained_here};
 
 impl RunConfig {
     /// Checks each value that its type alone does not.
@@ -38,6 +38,15 @@ impl RunConfig {
 /// Max number of released values of a lane over all rounds: 1 GiB of them.
 pub(crate) const MAX_LANE_VALUES: u64 = 1 << 28;
 
+/// Max number of canaries of an audit. The plan of so many takes a minute, and more of them show no more.
+pub const MAX_CANARIES: u64 = 1 << 20;
+
+/// Max number of rounds that a run replays while it runs. Each takes less than 200 bytes of `replays.json`.
+pub(crate) const MAX_REPLAYS: u64 = 1 << 16;
+
+/// Max number of examples of a canary under example-level sampling, as many as the accountant allows a user.
+const MAX_EXAMPLES: u32 = 1 << 16;
+
 impl AuditConfig {
     /// Refuses numbers out of range, and by name the settings that canaries in a run do not go with.
     pub(crate) fn validate(&self, task: &TaskConfig) -> Result<()> {
@@ -50,8 +59,9 @@ impl AuditConfig {
         if !(0.0..1.0).contains(&holdback) {
             return Err(RunError::value("audit.holdback", "a number in [0, 1)", holdback));
         }
-        if lane != 0 && lane < 10 {
-            return Err(RunError::value("audit.lane", "0, or at least 10 canaries", lane));
+        if lane != 0 && !(10..=MAX_CANARIES).contains(&lane) {
+            let expected = format!("0, or at least 10 and at most {MAX_CANARIES} canaries");
+            return Err(RunError::value("audit.lane", expected, lane));
         }
         let without_lane = lane == 0 && noise_probe == 0 && (replay_every > 0 || holdback > 0.0);
         if noise_probe < 2 && !without_lane {
@@ -63,13 +73,28 @@ impl AuditConfig {
             let expected = "a table: a replay checks the claim of a private run";
             return Err(RunError::missing("privacy", expected));
         }
+        if replay_every > 0 && task.rounds / replay_every > MAX_REPLAYS {
+            let expected = format!(
+                "at least {}, so that at most {MAX_REPLAYS} of {} rounds are replayed",
+                task.rounds.div_ceil(MAX_REPLAYS),
+                task.rounds
+            );
+            return Err(RunError::value("audit.replay_every", expected, replay_every));
+        }
         let values = (lane.saturating_add(noise_probe)).saturating_mul(task.rounds);
         if values > MAX_LANE_VALUES {
             let expected = format!("at most {MAX_LANE_VALUES} values over all rounds");
-            return Err(RunError::value("audit.lane", expected, values));
+            return Err(RunError::value("audit.lane, audit.noise_probe", expected, values));
         }
         if lane == 0 {
             return Ok(());
+        }
+        let by_example = task.user_update.algorithm == Algorithm::Els;
+        if let Some(examples) = task.user_update.group_size.filter(|size| *size > MAX_EXAMPLES)
+            && by_example
+        {
+            let expected = format!("at most {MAX_EXAMPLES} beside `audit.lane`");
+            return Err(RunError::value("user_update.group_size", expected, examples));
         }
         let refuse = |key: &str, expected: &str, got: &str| Err(RunError::value(key, expected, got));
         if !task.schedule.is_empty() || task.estimate.is_some() {

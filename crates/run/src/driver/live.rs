@@ -1,7 +1,8 @@
 //! Replays that a run makes of itself: in one round of so many, the neighbour of one user is made beside the round, while the keys of
 //! its noise exist.
 //!
-//! PRIVACY: the neighbour has the noise of the round, so its release never leaves the memory. The record says which checks passed.
+//! PRIVACY: the neighbour has the noise of the round, so its release never leaves the memory. The record says which checks passed. These
+//! are the same for every round, since a list that follows from the cohort would tell of it: one without users is an exact statistic.
 
 use std::path::Path;
 
@@ -19,7 +20,7 @@ use crate::config::RunConfig;
 use crate::error::{Result, RunError};
 use crate::files;
 use crate::files::names::REPLAYS_FILE;
-use crate::live::{LiveRecord, LiveRound, SCHEMA, is_due};
+use crate::live::{LiveRecord, LiveRound, SCHEMA, asked, is_due};
 
 /// The draws of the audited users, apart from all others of the run.
 const AUDITED: u64 = 14;
@@ -28,6 +29,8 @@ const AUDITED: u64 = 14;
 pub(super) struct LiveReplays {
     path: std::path::PathBuf,
     record: LiveRecord,
+    /// The checks of each replayed round.
+    asked: Vec<String>,
 }
 
 /// A round whose neighbour was made, before the release of the round.
@@ -54,7 +57,7 @@ impl LiveReplays {
             Some(rounds) => {
                 let mut record = LiveRecord::read(folder, every)?;
                 record.replays.retain(|replay| replay.round < rounds);
-                record.check(folder, rounds)?;
+                record.check(folder, &config.task, rounds)?;
                 record
             }
             None => LiveRecord {
@@ -66,10 +69,14 @@ impl LiveReplays {
             },
         };
         files::write_json(&path, &record)?;
-        Ok(Some(Self { path, record }))
+        Ok(Some(Self {
+            path,
+            record,
+            asked: asked(&config.task),
+        }))
     }
 
-    /// Compares a round with its neighbour, and keeps that all checks passed.
+    /// Compares a round with its neighbour, and keeps that all checks passed. The list of checks is the same for a round without users.
     ///
     /// # Errors
     /// [`RunError::Contradicted`] where a check failed. Nothing is kept of the round then, so that the run cannot go on.
@@ -78,11 +85,11 @@ impl LiveReplays {
         if !is_due(self.record.every, round) {
             return Ok(());
         }
-        let mut passed = Vec::new();
         if let Some(Audited { mut auditor, beside }) = audited {
             if let Some(beside) = beside {
                 auditor.compare(beside, next);
             }
+            let mut passed = Vec::new();
             for check in auditor.asked() {
                 if check.failed > 0 {
                     return Err(RunError::Contradicted {
@@ -93,8 +100,12 @@ impl LiveReplays {
                 }
                 passed.push(check.name);
             }
+            debug_assert!(next.entry.abandoned || passed == self.asked, "{passed:?}");
         }
-        self.record.replays.push(LiveRound { round, passed });
+        self.record.replays.push(LiveRound {
+            round,
+            passed: self.asked.clone(),
+        });
         files::write_json(&self.path, &self.record)
     }
 }

@@ -49,6 +49,11 @@ fn a_larger_file_than_its_name_allows_is_refused_before_it_is_read() {
         MECHANISM_FILE,
         MODEL_FILE,
         LEDGER_FILE,
+        LANE_VALUES_FILE,
+        LANE_FILE,
+        COINS_FILE,
+        REPLAYS_FILE,
+        AUDIT_FILE,
         ".base",
     ] {
         let path = folder.path().join(name);
@@ -115,6 +120,8 @@ mod unix {
         assert_eq!(mode(&at("lines")), mode(&at("plain")));
         write_secret_with(&at("secret"), |_| Ok(())).unwrap();
         assert_eq!(mode(&at("secret")), 0o600);
+        write_secret_json(&at("figures"), &1).unwrap();
+        assert_eq!(mode(&at("figures")), 0o600);
         // Also where a writer puts a wider file in the place of the temporary one, and over a wider file of that name.
         fs::set_permissions(at("plain"), fs::Permissions::from_mode(0o644)).unwrap();
         write_secret_at(&at("plain"), |temporary| {

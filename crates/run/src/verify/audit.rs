@@ -1,33 +1,41 @@
 //! `audit.json`, where there is one: each figure that follows from recorded files is made again and compared.
 //!
-//! No file can prove that a replay or a rehearsal was made as it says: its counts are taken as they stand.
+//! No file can prove that a replay or a rehearsal was made as it says: its counts and its statistics are taken as they stand.
+
+mod bounds;
+mod claim;
+mod noise;
+mod replay;
 
 use std::path::Path;
 
 use serde_json::Value;
 
+use self::bounds::Level;
 use super::same::{Precision, differences, exactly};
 use super::subject::Subject;
 use super::{Check, Run, replays};
-use crate::audit::lane::{LEVEL, Recorded};
+use crate::audit::lane::{self, Recorded};
 use crate::audit::noise::Source;
-use crate::audit::record::{ANY, Audit, FINAL, ITERATES, SCHEMA};
+use crate::audit::record::{Audit, Kind, MECHANISM, Tested};
 use crate::audit::text;
 use crate::config::{RunConfig, RunFile};
+use crate::driver::replay::TWIN;
 use crate::driver::{LEDGER_FILE, config_digest, strategy_of};
 use crate::error::{Result, RunError};
 use crate::files;
 use crate::files::names::{AUDIT_FILE, CONFIG_FILE, MANIFEST_FILE, PUBLIC_LEDGER_FILE};
 use crate::ledger::{genesis_of, read_chain};
-use crate::replay::ReplayCheck;
-use undertone_accounting::audit::noise::holm;
-use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry};
+use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
 
-/// The relative difference that a claim may have which was made for the coordinates of a rehearsal.
-const OTHER_COORDINATES: f64 = 1e-3;
+/// Max number of audits beside the figures of the file: there are nine kinds and levels of sections, and the file itself has one of them.
+const MAX_OTHERS: usize = 8;
 
-/// Checks the audit beside a run; `None` where nobody has recorded one.
-pub(super) fn agree(run: &Run<'_>) -> Option<Check> {
+/// Max number of alarms of replaced sections: two verdicts for each of nine kinds and levels.
+const MAX_ALARMS: usize = 18;
+
+/// Checks the audit beside a run with this report; `None` where nobody has recorded one.
+pub(super) fn agree(run: &Run<'_>, report: Option<&PrivacyReport>) -> Option<Check> {
     let mut check = Check::new("audit");
     let read = files::read_if_there(&run.folder.join(AUDIT_FILE));
     let bytes = match check.keep(read) {
@@ -37,7 +45,7 @@ pub(super) fn agree(run: &Run<'_>) -> Option<Check> {
     };
     match exactly::<Audit>(AUDIT_FILE, &bytes) {
         Ok(audit) => {
-            let made = made_again(run, &audit, &mut check);
+            let made = made_again(run, report, &audit, &mut check);
             if let Some(made) = check.keep(made) {
                 compare(&made, &audit, &mut check);
             }
@@ -49,7 +57,12 @@ pub(super) fn agree(run: &Run<'_>) -> Option<Check> {
 }
 
 /// The audit that follows from the counts of the written one and from the files of the run.
-fn made_again(run: &Run<'_>, written: &Audit, check: &mut Check) -> Result<Audit> {
+fn made_again(
+    run: &Run<'_>,
+    report: Option<&PrivacyReport>,
+    written: &Audit,
+    check: &mut Check,
+) -> Result<Audit> {
     let Subject::Run(config) = &run.subject else {
         return Err(RunError::value(
             AUDIT_FILE,
@@ -57,92 +70,199 @@ fn made_again(run: &Run<'_>, written: &Audit, check: &mut Check) -> Result<Audit
             "one",
         ));
     };
+    one_per_level(written)?;
     let (_, head) = read_chain(&run.folder.join(LEDGER_FILE), &genesis_of(run.folder)?)?;
-    let mut made = written.clone();
-    made.schema = SCHEMA.to_owned();
-    made.run.name.clone_from(&config.task.name);
-    made.run.config_sha256 = config_digest(config.as_ref())?;
-    made.run.ledger_head = Some(head);
-    made.control = None;
-    if let Some(replay) = &mut made.replay
-        && replay.tested == replays::TESTED
-    {
-        *replay = replays::made(run, config)?;
-    } else if let Some(replay) = &mut made.replay {
-        replay.adjacency = run.plan.adjacency();
-        replay.checks = same_checks(&replay.checks, check);
-        if replay.rounds > run.entries.len() as u64 {
-            let place = format!("{AUDIT_FILE}, replay.rounds");
-            check.wrong(place, format!("at most {}", run.entries.len()), replay.rounds);
-        }
-    }
-    let recorded = match config.has_lane() {
-        true => Some(recorded(run, config)?),
-        false => None,
+    let known = Known {
+        run,
+        config,
+        report,
+        recorded: match config.has_lane() {
+            true => Some(recorded(run, config)?),
+            false => None,
+        },
+        tested: Tested {
+            name: config.task.name.clone(),
+            config_sha256: config_digest(config.as_ref())?,
+            ledger_head: Some(head),
+        },
     };
-    if let Some(noise) = &mut made.noise
-        && noise.source == Source::ThisRun
-    {
-        let recorded = recorded.as_ref().ok_or_else(no_lane)?;
-        *noise = recorded.noise()?;
-    } else if let Some(noise) = &mut made.noise {
-        let p: Vec<f64> = noise.tests.iter().map(|test| test.p).collect();
-        if p.iter().any(|p| !(0.0..=1.0).contains(p)) {
-            check.problem(format!("{AUDIT_FILE}, noise.tests: expected p-values in [0, 1]"));
-        }
-        let corrected = holm(&p);
-        for (test, &p_holm) in noise.tests.iter_mut().zip(&corrected) {
-            test.p_holm = p_holm;
-        }
-        noise.smallest_p_holm = corrected.iter().copied().fold(1.0, f64::min);
-    }
-    if let Some(exposure) = &mut made.exposure {
-        *exposure = exposure.made_again()?;
-    }
-    if let Some(plan) = &mut made.plan {
-        plan.config_sha256.clone_from(&made.run.config_sha256);
-        made.plan_sha256 = Some(plan.sha256()?);
-    } else {
-        made.plan_sha256 = None;
-    }
-    if made.noise.is_some() || !made.canaries.is_empty() {
-        let planned = run.plan.planned()?;
-        let planned =
-            planned.ok_or_else(|| RunError::missing("privacy", "a claim that an audit can test"))?;
-        made.claim = Some(claim(written.claim.as_ref(), planned));
-    } else {
-        made.claim = None;
-    }
-    if let Some(claim) = made.claim.clone() {
-        let bounds = std::mem::take(&mut made.canaries);
-        for (place, mut bound) in bounds.into_iter().enumerate() {
-            if place == 0 {
-                // PRIVACY: without a headline no bound could contradict the claim.
-                bound.estimator = ANY.to_owned();
-                bound.adversary = match bound.level == text::LEVEL {
-                    true => FINAL.to_owned(),
-                    false => ITERATES.to_owned(),
-                };
-            }
-            bound.headline = bound.decides();
-            if let Some(plan) = &made.plan {
-                bound.canaries = plan.canaries;
-                bound.guesses = bound.guesses.map(|_| match bound.estimator == ANY {
-                    true => plan.guesses,
-                    false => plan.guesses_fdp,
-                });
-            }
-            made.canaries.push(bound.of_counts(&claim)?);
-        }
-        if made.canaries.iter().any(|bound| bound.level == LEVEL) {
-            let recorded = recorded.as_ref().ok_or_else(no_lane)?;
-            // Without the coins, the counts are taken as they stand.
-            if let Some(bounds) = recorded.bounds(&claim)? {
-                made.canaries = bounds;
-            }
-        }
+    let mut made = known.sections(written, Place::Whole, check)?;
+    made.audits = written.audits;
+    made.alarms.clone_from(&written.alarms);
+    for (number, other) in written.others.iter().enumerate() {
+        let other = known.sections(other, Place::Other(number), check)?;
+        made.others.push(other.finish());
     }
     Ok(made.finish())
+}
+
+/// Refuses two sections of one kind and level, and more others and alarms than there can be.
+fn one_per_level(written: &Audit) -> Result<()> {
+    let limit = |key: &str, max: usize, got: usize| match got > max {
+        true => Err(RunError::value(key, format!("at most {max}"), got)),
+        false => Ok(()),
+    };
+    limit("audit.json, others", MAX_OTHERS, written.others.len())?;
+    limit("audit.json, alarms", MAX_ALARMS, written.alarms.len())?;
+    let mut known: Vec<(Kind, String)> = Vec::new();
+    for (number, audit) in std::iter::once(written).chain(&written.others).enumerate() {
+        let sections = sections_of(audit);
+        if number > 0 && sections.len() != 1 {
+            let key = Place::Other(number - 1).key("sections");
+            return Err(RunError::value(&key, "one section", sections.len()));
+        }
+        for (kind, level) in sections {
+            let section = (kind, level.to_owned());
+            if known.contains(&section) {
+                let key = format!("{AUDIT_FILE}, others");
+                let got = format!("two of the kind {kind:?} and the level {}", short(level));
+                return Err(RunError::value(
+                    &key,
+                    "sections of different kinds or levels",
+                    got,
+                ));
+            }
+            known.push(section);
+        }
+    }
+    for (number, alarm) in written.alarms.iter().enumerate() {
+        let key = format!("{AUDIT_FILE}, alarms[{number}]");
+        let level = alarm.level.as_str();
+        let is_known = match alarm.kind {
+            Kind::Canaries => Level::of("", level).is_ok(),
+            Kind::Noise => [MECHANISM, lane::LEVEL].contains(&level),
+            Kind::Replay => [replay::THIS_RUN, TWIN, replays::TESTED].contains(&level),
+            Kind::Exposure => level == text::LEVEL,
+        };
+        if !is_known || !alarm.verdict.is_alarm() {
+            let got = format!("{:?} of {}: {:?}", alarm.kind, short(level), alarm.verdict);
+            return Err(RunError::value(&key, "an alarm of a section", got));
+        }
+        if written.alarms[..number].contains(alarm) {
+            return Err(RunError::value(&key, "each alarm once", "one of them again"));
+        }
+    }
+    Ok(())
+}
+
+/// The start of a text that anybody may have written, for an error.
+fn short(text: &str) -> String {
+    const SHOWN: usize = 200;
+    text.chars().take(SHOWN).collect()
+}
+
+/// The kind and the level of each section of an audit.
+fn sections_of(audit: &Audit) -> Vec<(Kind, &str)> {
+    let canaries = audit.canaries.first();
+    let canaries = canaries.map(|bound| (Kind::Canaries, bound.level.as_str()));
+    let noise = audit.noise.as_ref().map(|noise| {
+        let level = match noise.source {
+            Source::ThisRun => lane::LEVEL,
+            Source::Rehearsal => MECHANISM,
+        };
+        (Kind::Noise, level)
+    });
+    let replay = audit.replay.as_ref();
+    let replay = replay.map(|replay| (Kind::Replay, replay.tested.as_str()));
+    let exposure = audit.exposure.as_ref().map(|_| (Kind::Exposure, text::LEVEL));
+    [canaries, noise, replay, exposure]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// The place of an audit in the file.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// The file itself.
+    Whole,
+    /// One of those beside its figures.
+    Other(usize),
+}
+
+impl Place {
+    /// The place of a key of the audit.
+    fn key(self, key: &str) -> String {
+        match self {
+            Self::Whole => format!("{AUDIT_FILE}, {key}"),
+            Self::Other(number) => format!("{AUDIT_FILE}, others[{number}].{key}"),
+        }
+    }
+}
+
+/// The facts that the figures of an audit follow from, beside its counts.
+struct Known<'a> {
+    run: &'a Run<'a>,
+    config: &'a RunConfig,
+    report: Option<&'a PrivacyReport>,
+    recorded: Option<Recorded<'a>>,
+    tested: Tested,
+}
+
+impl<'a> Known<'a> {
+    fn lane(&self) -> Result<&Recorded<'a>> {
+        self.recorded.as_ref().ok_or_else(no_lane)
+    }
+
+    /// The sections of an audit that follow from the counts of the written ones, without verdict and sentences.
+    fn sections(&self, written: &Audit, place: Place, check: &mut Check) -> Result<Audit> {
+        let mut made = Audit {
+            run: self.tested.clone(),
+            ..Audit::new("", "")
+        };
+        if let Some(replay) = &written.replay {
+            made.replay = Some(replay::made_again(self.run, self.config, replay, place, check)?);
+        }
+        if let Some(noise) = &written.noise {
+            made.noise = Some(match noise.source {
+                Source::ThisRun => self.lane()?.noise()?,
+                Source::Rehearsal => noise::made_again(self.run, noise, place, check)?,
+            });
+        }
+        if let Some(exposure) = &written.exposure {
+            made.exposure = Some(exposure.made_again()?);
+        }
+        let first = written.canaries.first();
+        let level = first.map(|first| Level::of(&place.key("canaries[0].level"), &first.level));
+        let level = level.transpose()?;
+        made.claim = match (level, written.noise.as_ref().map(|noise| noise.source)) {
+            (None, None) => None,
+            (Some(Level::Lane), _) | (None, Some(Source::ThisRun)) => {
+                Some(self.lane()?.claim(claim::report(self.report)?)?)
+            }
+            (Some(Level::Text), _) => Some(claim::planned(self.report)?),
+            (Some(Level::Mechanism), _) | (None, Some(Source::Rehearsal)) => {
+                let planned = claim::planned(self.report)?;
+                Some(claim::rehearsed(written.claim.as_ref(), planned))
+            }
+        };
+        if let (Some(level), Some(claim)) = (level, &made.claim) {
+            let plan = match level {
+                Level::Lane => self.lane()?.plan(claim)?,
+                Level::Mechanism | Level::Text => {
+                    bounds::plan(level, &self.tested.config_sha256, written, place, claim)?
+                }
+            };
+            let of_coins = match level {
+                Level::Lane => self.lane()?.bounds(claim)?,
+                Level::Mechanism | Level::Text => None,
+            };
+            made.canaries = match of_coins {
+                Some(bounds) => bounds,
+                // Without the coins, the counts are taken as they stand.
+                None => bounds::Counted {
+                    run: self.run,
+                    level,
+                    plan: &plan,
+                    claim,
+                }
+                .made_again(&written.canaries, place, check)?,
+            };
+            made.plan_sha256 = Some(plan.sha256()?);
+            made.plan = Some(plan);
+        }
+        Ok(made)
+    }
 }
 
 fn no_lane() -> RunError {
@@ -199,39 +319,6 @@ pub(super) fn lane(run: &Run<'_>) -> Option<Check> {
         run.entries.len()
     );
     Some(check)
-}
-
-/// The planned guarantee, with the written epsilon if that differs by the coordinates of a rehearsal alone.
-fn claim(written: Option<&GuaranteeRecord>, planned: GuaranteeRecord) -> GuaranteeRecord {
-    match written {
-        Some(written)
-            if (written.epsilon - planned.epsilon).abs() <= OTHER_COORDINATES * planned.epsilon
-                && written.delta == planned.delta
-                && written.adjacency == planned.adjacency =>
-        {
-            written.clone()
-        }
-        _ => planned,
-    }
-}
-
-/// The checks of a replay with their names and properties, as a replay writes them. A failure has a round, and no check fails more
-/// often than it compares.
-fn same_checks(written: &[ReplayCheck], check: &mut Check) -> Vec<ReplayCheck> {
-    let mut all = ReplayCheck::all();
-    if written.len() != all.len() {
-        check.wrong(format!("{AUDIT_FILE}, replay.checks"), all.len(), written.len());
-    }
-    for (made, written) in all.iter_mut().zip(written) {
-        (made.compared, made.failed) = (written.compared, written.failed);
-        made.first_failure = written.first_failure;
-        if written.failed > written.compared || (written.failed > 0) != written.first_failure.is_some() {
-            let place = format!("{AUDIT_FILE}, replay.checks, {}", made.name);
-            let got = format!("{} failures of {}", written.failed, written.compared);
-            check.wrong(place, "failures with their first round", got);
-        }
-    }
-    all
 }
 
 fn compare(made: &Audit, written: &Audit, check: &mut Check) {

@@ -215,11 +215,7 @@ fn a_changed_lane_and_a_changed_bound_are_named() {
     let audit = read_lane(folder).unwrap().audit(true).unwrap();
     undertone_run::audit::record(folder, audit).unwrap();
     holds(folder);
-    let problems = || {
-        let verification = verify(folder).unwrap();
-        let all = verification.checks.into_iter().flat_map(|check| check.problems);
-        all.collect::<Vec<_>>().join("\n")
-    };
+    let problems = || problems(folder);
     let changed = |name: &str, from: &str, to: &str, expected: &str| {
         let path = folder.join(name);
         let before = std::fs::read(&path).unwrap();
@@ -260,6 +256,156 @@ fn a_changed_lane_and_a_changed_bound_are_named() {
     );
     std::fs::write(&path, [&before[..], &[0; 4]].concat()).unwrap();
     assert!(problems().contains("lane.f32"), "{}", problems());
+}
+
+/// The problems that verification finds in a folder.
+fn problems(folder: &std::path::Path) -> String {
+    let verification = verify(folder).unwrap();
+    let all = verification.checks.into_iter().flat_map(|check| check.problems);
+    all.collect::<Vec<_>>().join("\n")
+}
+
+/// Values of 1.2 MB, and as much of the names of the users whose rounds the canaries have: more than other small files may have.
+#[test]
+fn a_large_lane_is_trained_verified_and_published() {
+    let mut settings = config(&[
+        "rounds=6",
+        "cohort={sampling=\"shuffled_epochs\",users_per_round=2}",
+        "privacy.mechanism={kind=\"tree\"}",
+        "audit={lane=50000,noise_probe=2}",
+    ]);
+    settings.seed = None;
+    let (runs, summary) = train(&settings, 1);
+    for name in ["lane.f32", "lane.json"] {
+        assert!(bytes(&summary.run_dir, name).len() > 1 << 20, "{name}");
+    }
+    holds(&summary.run_dir);
+    let folder = runs.path().join("published");
+    publish(&summary.run_dir, &folder).unwrap();
+    holds(&folder);
+    assert_eq!(read_lane(&folder).unwrap().noise().unwrap().values, 12);
+}
+
+/// A run that ended early has its own smaller guarantee, and one whose users may have taken part beyond the schema a larger one than planned.
+#[test]
+fn a_lane_tests_the_guarantee_of_the_rounds_that_were_made() {
+    let (_runs, whole) = train(&config(&[LANE]), 1);
+    let planned = whole.privacy.planned.clone().unwrap();
+    let audit = read_lane(&whole.run_dir).unwrap().audit(true).unwrap();
+    assert_eq!(audit.claim, Some(planned.clone()));
+    let budget = format!("privacy.max_epsilon={}", 0.8 * planned.epsilon);
+    let kinds: [&[&str]; 2] = [
+        &[LANE, &budget],
+        &[
+            LANE,
+            "cohort={sampling=\"fixed_size\",users_per_round=5}",
+            "participation={min_sep=3,on_violation=\"account\"}",
+            "privacy.mechanism={kind=\"fhu\"}",
+        ],
+    ];
+    for changes in kinds {
+        let (_runs, summary) = train(&config(changes), 1);
+        let by_budget = changes.len() == 2;
+        assert_eq!(summary.rounds < 10, by_budget, "{changes:?}");
+        let audit = read_lane(&summary.run_dir).unwrap().audit(true).unwrap();
+        assert_eq!(audit.claim, summary.privacy.observed, "{changes:?}");
+        if by_budget {
+            assert!(audit.claim.as_ref().unwrap().epsilon < planned.epsilon);
+        }
+        undertone_run::audit::record(&summary.run_dir, audit).unwrap();
+        holds(&summary.run_dir);
+    }
+}
+
+/// The number of examples of a canary is that of the configuration: one of four billion in the report would take all memory.
+#[test]
+fn a_hostile_number_of_examples_is_named() {
+    let (_runs, summary) = train(
+        &config(&[
+            LANE,
+            "user_update={algorithm=\"els\",group_size=3,batch_size=1}",
+            "cohort={sampling=\"poisson\",examples_per_round=20}",
+        ]),
+        1,
+    );
+    let folder = &summary.run_dir;
+    let audit = read_lane(folder).unwrap().audit(true).unwrap();
+    undertone_run::audit::record(folder, audit.clone()).unwrap();
+    holds(folder);
+    for (name, expected) in [
+        ("privacy.json", "planned.group_size"),
+        ("audit.json", "claim.group_size"),
+    ] {
+        let before = bytes(folder, name);
+        let text = String::from_utf8(before.clone()).unwrap();
+        let forged = text.replace("\"group_size\": 3", "\"group_size\": 4294967295");
+        assert_ne!(forged, text, "{name}");
+        std::fs::write(folder.join(name), forged).unwrap();
+        assert!(
+            problems(folder).contains(expected),
+            "{name}: {}",
+            problems(folder)
+        );
+        let again = read_lane(folder).unwrap().audit(true).unwrap();
+        assert_eq!(again.canaries, audit.canaries, "{name}");
+        std::fs::write(folder.join(name), before).unwrap();
+    }
+}
+
+/// Without the coins nobody can make the guesses again. All but their counts and the limits of scores still follows from the configuration.
+#[test]
+fn bounds_whose_coins_are_gone_follow_from_their_counts() {
+    let (_runs, summary) = train(&config(&[LANE]), 1);
+    let folder = &summary.run_dir;
+    let audit = read_lane(folder).unwrap().audit(true).unwrap();
+    undertone_run::audit::record(folder, audit).unwrap();
+    std::fs::remove_file(folder.join("coins.json")).unwrap();
+    holds(folder);
+    let path = folder.join("audit.json");
+    let honest: serde_json::Value = serde_json::from_slice(&bytes(folder, "audit.json")).unwrap();
+    let forge = |expected: &str, change: &dyn Fn(&mut serde_json::Value)| {
+        let mut forged = honest.clone();
+        change(&mut forged);
+        std::fs::write(&path, forged.to_string()).unwrap();
+        let problems = problems(folder);
+        assert!(problems.contains(expected), "{expected}: {problems}");
+    };
+    for key in ["guesses", "guesses_fdp", "probes", "canaries"] {
+        forge(&format!("plan.{key}"), &|audit| audit["plan"][key] = 12.into());
+    }
+    forge("plan.significance", &|audit| {
+        audit["plan"]["significance"] = 0.4.into();
+    });
+    forge("plan.headline", &|audit| {
+        audit["plan"]["headline"] = "gaussian.shift".into();
+    });
+    forge("canaries[0].confidence", &|audit| {
+        audit["canaries"][0]["confidence"] = 0.6.into();
+    });
+    forge("canaries[1].assumption", &|audit| {
+        audit["canaries"][1]["assumption"] = "none".into();
+    });
+    forge("canaries[0].unknown_to_attacker", &|audit| {
+        audit["canaries"][0]["unknown_to_attacker"] = serde_json::json!(["coins"]);
+    });
+    forge("canaries[0].in`: expected at most 40 canaries", &|audit| {
+        audit["canaries"][0]["in"] = 41.into();
+    });
+    forge("canaries[1].in", &|audit| audit["canaries"][1]["in"] = 40.into());
+    forge("canaries[0].level", &|audit| {
+        audit["canaries"][0]["level"] = "model".into();
+    });
+    forge("canaries: expected 5 bounds, got 6", &|audit| {
+        let copy = audit["canaries"][2].clone();
+        audit["canaries"].as_array_mut().unwrap().push(copy);
+    });
+    forge("canaries: expected 5 bounds, got 4", &|audit| {
+        audit["canaries"].as_array_mut().unwrap().pop();
+    });
+    forge("canaries`: expected at most 8 bounds, got 1000", &|audit| {
+        let copy = audit["canaries"][2].clone();
+        audit["canaries"] = vec![copy; 1000].into();
+    });
 }
 
 #[test]
@@ -305,7 +451,13 @@ fn runs_that_may_not_have_a_lane_refuse_it_by_name() {
         audit={noise_probe=1}
         audit.noise_probe ... at least 2
         audit={lane=100000000}
+        audit.lane ... at most 1048576 canaries
+        audit={lane=1000000} rounds=300
         audit.lane ... values over all rounds
+        audit={noise_probe=100000000}
+        audit.noise_probe ... values over all rounds
+        audit={lane=10} user_update={algorithm='els',group_size=100000,batch_size=1} cohort={sampling='poisson',examples_per_round=20}
+        user_update.group_size ... at most 65536
         audit={lanes=10}
         lanes
         audit={holdback=1.0}

@@ -10,7 +10,7 @@ use undertone_run::verify::{read_replays, verify};
 use undertone_run::{RunOptions, Silent, config_digest, train as train_file};
 
 use crate::support::{
-    EndsAfter, bytes, check_refusals, config, cut_and_resumed, holds, options, parsed, train,
+    EndsAfter, bytes, check_refusals, config, cut_and_resumed, holds, ledger, options, parsed, train,
 };
 
 const LIVE: &str = "audit={noise_probe=0,replay_every=2}";
@@ -161,6 +161,35 @@ fn a_run_whose_replay_is_missing_does_not_go_on() {
     );
 }
 
+/// An empty cohort is an exact statistic, so each replayed round has the same list of checks.
+#[test]
+fn the_replays_of_a_run_do_not_tell_which_cohorts_were_empty() {
+    let (_runs, summary) = train(
+        &config(&[
+            LIVE,
+            "rounds=20",
+            "cohort={sampling=\"poisson\",sampling_probability=0.01}",
+        ]),
+        1,
+    );
+    holds(&summary.run_dir);
+    let empty = ledger(&summary.run_dir)
+        .iter()
+        .filter(|entry| entry.round % 2 == 1 && entry.cohort_size == 0)
+        .count();
+    assert!(empty > 0 && empty < 10, "{empty}");
+    let text = String::from_utf8(bytes(&summary.run_dir, "replays.json")).unwrap();
+    let record: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let replays = record["replays"].as_array().unwrap();
+    assert_eq!(replays.len(), 10);
+    for replay in replays {
+        assert_eq!(
+            replay["passed"],
+            serde_json::json!(["R0", "R1", "R2", "R3", "R4"])
+        );
+    }
+}
+
 #[test]
 fn changed_replays_are_named_and_published_ones_hold() {
     let mut settings = config(&[LIVE]);
@@ -204,6 +233,13 @@ fn changed_replays_are_named_and_published_ones_hold() {
     changed("replays.json", "\"R1\"", "\"R8\"", "R8");
     changed(
         "replays.json",
+        "\"R1\"",
+        "\"R0\"",
+        "expected the checks R0, R1, R2, R3, R4 to have passed, got R0, R0",
+    );
+    changed("replays.json", "\"R0\",", "", "to have passed, got R1");
+    changed(
+        "replays.json",
         "\"clip_norms_per_round\": 1",
         "\"clip_norms_per_round\": 2",
         "clip_norms_per_round",
@@ -219,6 +255,8 @@ fn runs_that_cannot_replay_themselves_refuse_it_by_name() {
         audit.noise_probe ... at least 2
         audit={lane=10,noise_probe=0,replay_every=2}
         audit.noise_probe ... no `audit.lane`
+        audit={noise_probe=0,replay_every=1} rounds=65537
+        audit.replay_every ... at least 2 ... of 65537 rounds
         audit={replay_every=-1}
         line 6 ... `-1`
         ",

@@ -2,6 +2,7 @@
 //! the plan's figures, personalisation.
 
 mod bounded;
+mod copies;
 mod engines;
 mod forger;
 mod holdback;

@@ -12,7 +12,7 @@ use std::path::Path;
 use serde::Serialize;
 use undertone_accounting::audit::exposure::exposure;
 use undertone_coordinator::random::Purpose;
-use undertone_data::{Corpus, Split, Vocab};
+use undertone_data::{Corpus, Partition, Vocab};
 use undertone_mechanisms::draws;
 use undertone_run::audit::exposure::{Exposed, REPEATS};
 use undertone_run::config::RunFile;
@@ -83,8 +83,11 @@ struct Secret {
 pub fn attack(run_dir: &Path, file: &RunFile, question: &Question<'_>) -> Result<Exposure> {
     let (corpus, _) = likelihood::of_run(run_dir, &file.base)?;
     let secrets = invented(corpus.vocab(), file.config.seed, question.secrets)?;
-    let with_secrets = holding(&corpus, &secrets, question.scratch)?;
-    let measured = |file: RunFile, out: &str| {
+    let users = file.config.training_users(&corpus)?;
+    let with_secrets = holding(&corpus, &users, &secrets, question.scratch)?;
+    let measured = |mut file: RunFile, out: &str| {
+        // The corpus of the copy lacks what the run held back, and nothing of an invented user is held back.
+        file.config.audit = None;
         let file = file.with_corpus(with_secrets.clone())?;
         let summary = trained(&file, &question.scratch.join(out), question.threads)?;
         let model = Likelihood::trained(&summary.run_dir, &file.config.task.model, corpus.vocab())?;
@@ -162,10 +165,9 @@ fn invented(vocab: &Vocab, seed: Option<u64>, count: usize) -> Result<Vec<Secret
     Ok((0..count).map(secret).collect())
 }
 
-/// The corpus with the invented users after all others.
-fn holding(corpus: &Corpus, secrets: &[Secret], cache: &Path) -> Result<Corpus> {
-    let train = corpus.partition(Split::Train);
-    let mut users: Vec<Vec<&[u32]>> = train.users().map(|user| user.examples().collect()).collect();
+/// The corpus with the invented users after the users of the run.
+fn holding(corpus: &Corpus, users: &Partition<'_>, secrets: &[Secret], cache: &Path) -> Result<Corpus> {
+    let mut users: Vec<Vec<&[u32]>> = users.users().map(|user| user.examples().collect()).collect();
     let invented = secrets.iter();
     users.extend(invented.map(|secret| secret.texts.iter().map(Vec::as_slice).collect::<Vec<_>>()));
     Ok(corpus.with_training_users(&users, cache)?)
@@ -181,4 +183,33 @@ fn exposures(model: &Likelihood, secrets: &[Secret], threads: usize) -> Result<V
         found.push(exposure(rank as u64, scores.len() as u64)?);
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use undertone_data::{NoProgress, Split};
+
+    use super::*;
+
+    /// Users of a run keep the texts that the run was trained on, and an invented user keeps all of them.
+    #[test]
+    fn nothing_of_an_invented_user_is_held_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = toml::from_str("source = { kind = \"synthetic\", users = 30, words = 40 }").unwrap();
+        let corpus = Corpus::open(&spec, folder.path(), folder.path(), &NoProgress).unwrap();
+        let secrets = invented(corpus.vocab(), Some(1), 3).unwrap();
+        let train = corpus.partition(Split::Train);
+        let kept = corpus.partition(Split::Train).holding_back(0.5).unwrap();
+        assert!(kept.num_examples() < train.num_examples());
+        let copy = holding(&corpus, &kept, &secrets, folder.path()).unwrap();
+        let all = copy.partition(Split::Train);
+        assert_eq!(all.num_users(), kept.num_users() + 3);
+        for (place, user) in all.users().enumerate() {
+            let expected = match place < kept.num_users() {
+                true => kept.user(place).num_examples(),
+                false => TEXTS,
+            };
+            assert_eq!(user.num_examples(), expected, "user {place}");
+        }
+    }
 }

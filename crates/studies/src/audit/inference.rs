@@ -12,7 +12,7 @@ use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_data::{Corpus, Partition, Split};
 use undertone_mechanisms::draws;
-use undertone_run::audit::attack::{Attack, Membership, SCHEMA};
+use undertone_run::audit::attack::{Attack, Membership, SCHEMA, took_part};
 use undertone_run::config::{AuditConfig, RunFile};
 use undertone_run::error::{Result, RunError};
 use undertone_run::likelihood::{self, Likelihood};
@@ -81,14 +81,14 @@ pub fn user_inference(
         file.config.audit = (fraction > 0.0).then(|| AuditConfig::holding_back(fraction));
         file.with_corpus(corpus.clone())
     };
-    let (attacked, claim) = match question.holdback.is_some() {
+    let (attacked, claim, took_part) = match question.holdback.is_some() {
         true => {
             let copy = holding_back(RunFile::new(file.config.clone(), file.base.clone()))?;
             let summary = trained(&copy, &question.scratch.join("copy"), question.threads)?;
             let copied = Likelihood::trained(&summary.run_dir, model, vocab)?;
-            (copied, summary.privacy.observed)
+            (copied, summary.privacy.observed, took_part(&summary.run_dir)?)
         }
-        false => (of_run, claim),
+        false => (of_run, claim, took_part(run_dir)?),
     };
     let (attack, whole_texts) = sides.attacked(&attacked, &reference)?;
     let control = match question.control {
@@ -110,7 +110,8 @@ pub fn user_inference(
         }
         None => TRAINED_ON,
     };
-    let mut statements = statements(texts, control.is_some());
+    let limit = limit_of(claim.as_ref(), &attack)?;
+    let mut statements = statements(texts, took_part, &attack, limit.as_ref(), control.is_some());
     if question.reference.is_none() && file.config.initial_model.is_none() && file.config.seed.is_none() {
         statements.push(
             "The run has no seed and kept no initial model. The reference is another random model of the same kind.".to_owned(),
@@ -120,7 +121,7 @@ pub fn user_inference(
         schema: SCHEMA.to_owned(),
         kind: "user-inference".to_owned(),
         run: file.config.task.name.clone(),
-        limit: limit_of(claim.as_ref())?,
+        limit,
         claim,
         attack,
         whole_texts: Some(whole_texts),

@@ -1,7 +1,8 @@
 //! Releases of canaries and noise probes through the coordinator of a run, without users or model.
 //!
-//! Each canary has a coordinate of its own, so canaries do not interfere, or a random direction in coordinates that all share. Each probe is a coordinate to which nobody contributes. Cohorts,
-//! clipping, the sum, the estimator, the noise and the ledger are those of a run: [`RunHead`] opens and closes each round.
+//! Each canary has a coordinate of its own, so canaries do not interfere, or a random direction in coordinates that all share. Each probe is a
+//! coordinate to which nobody contributes. Cohorts, clipping, the sum, the estimator, the noise and the ledger are those of a run: [`RunHead`]
+//! opens and closes each round.
 
 use rand_core::Rng;
 use undertone_accounting::SamplingProbability;
@@ -49,8 +50,8 @@ pub struct Size {
     pub control: Option<Control>,
 }
 
-/// The largest factor on the variance of a score by which other canaries may disturb it.
-const MAX_INTERFERENCE: f64 = 1.1;
+/// The largest part that other canaries may be expected to add to the variance of a score.
+const MAX_INTERFERENCE: f64 = 0.1;
 
 /// Max number of signs of all directions together: they take a byte each.
 const MAX_SIGNS: u64 = 1 << 30;
@@ -106,8 +107,6 @@ struct Planned {
     plan: PrivacyPlan,
     claim: GuaranteeRecord,
     canaries: usize,
-    /// Factor on the variance of a score, from canaries with directions of their own in the same round.
-    interference: f64,
 }
 
 impl Planned {
@@ -183,12 +182,7 @@ impl Planned {
         }
         let strategy = stated.bounded().map(|bounded| bounded.mechanism().strategy());
         let plan = plan_of(&task, strategy, canaries, canaries)?;
-        let interference = match size.directions {
-            Some(coordinates) => interference(&plan, canaries, coordinates)?,
-            None => 1.0,
-        };
         Ok(Self {
-            interference,
             plan,
             claim,
             canaries: canaries as usize,
@@ -197,28 +191,56 @@ impl Planned {
     }
 }
 
-/// The factor on the variance of a score: half of the canaries of a round add one contribution each in directions of their own, of which
-/// a part of `1 / coordinates` falls on that of the score.
+/// The part of the variance of a score that other canaries are expected to add, times coordinates and squared noise, for the canary that is
+/// disturbed the most. `signals` has the signal of each canary in the whitened rounds.
+///
+/// A canary that is in adds its signal to each round along its own direction, of which a part `c` with a mean square of `1 / coordinates` lies along
+/// that of the score. The part is the same in all rounds. So the score of canary `j` has `c <g_i, g_j>` from canary `i`, beside noise with a
+/// variance of `z^2 |g_j|^2`. Half of the canaries are in.
 ///
 /// # Source
-/// Andrew et al., "One-shot Empirical Privacy Estimation for Federated Learning" (2023).
-fn interference(plan: &PrivacyPlan, canaries: u64, coordinates: u64) -> Result<f64> {
-    let per_round = match plan.bounded() {
-        Some(_) => plan.users_per_round(),
-        None => plan.sampling_probability() * canaries as f64,
+/// Andrew et al., "One-shot Empirical Privacy Estimation for Federated Learning" (2023), for one round.
+fn disturbance(signals: &[Vec<f64>]) -> f64 {
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let of_canary = |(place, own): (usize, &Vec<f64>)| {
+        let others = signals.iter().enumerate().filter(|(other, _)| *other != place);
+        let square = dot(own, own);
+        let sum: f64 = others.map(|(_, other)| dot(own, other).powi(2)).sum();
+        if square > 0.0 { 0.5 * sum / square } else { 0.0 }
     };
-    let z = plan.round(0).noise_multiplier.unwrap_or(f64::NAN);
-    let factor = 1.0 + 0.5 * per_round / (coordinates as f64 * z * z);
-    if factor.is_nan() || factor > MAX_INTERFERENCE {
-        let enough = (0.5 * per_round / ((MAX_INTERFERENCE - 1.0) * z * z)).ceil();
+    signals.iter().enumerate().map(of_canary).fold(0.0, f64::max)
+}
+
+/// That factor under secret coins, for the sum of a canary's values: another canary is in `n` of the rounds, with a mean square of
+/// `rounds variance + (rounds mean)^2`.
+fn disturbance_of_coins(coins: SecretCoins, canaries: usize, rounds: usize) -> f64 {
+    let others = canaries.saturating_sub(1) as f64;
+    0.5 * others * (coins.variance() + rounds as f64 * coins.mean().powi(2))
+}
+
+/// The factor on the variance of a score over all rounds in so many coordinates.
+fn interference(disturbance: f64, noise_multiplier: f64, coordinates: u64) -> Result<f64> {
+    let part = disturbance / (coordinates as f64 * noise_multiplier * noise_multiplier);
+    if part.is_nan() || part > MAX_INTERFERENCE {
+        let enough = (part * coordinates as f64 / MAX_INTERFERENCE).ceil();
         let expected = format!("at least {enough} coordinates, so that canaries disturb one another little");
         return Err(RunError::value("--directions", expected, coordinates));
     }
-    if canaries.saturating_mul(coordinates) > MAX_SIGNS {
-        let expected = format!("at most {MAX_SIGNS} signs of all canaries together");
-        return Err(RunError::value("--directions", expected, coordinates));
-    }
-    Ok(factor)
+    Ok(1.0 + part)
+}
+
+/// The signal of each canary in the whitened rounds, from the rounds that it was drawn in.
+fn signals_of(definition: &Definition, drawn: &[Vec<usize>]) -> Result<Vec<Vec<f64>>> {
+    let of_canary = |rounds: &Vec<usize>| -> Result<Vec<f64>> {
+        let mut signal = vec![0.0; definition.rounds()];
+        for &round in rounds {
+            for (sum, entry) in signal.iter_mut().zip(definition.release_column(round)?) {
+                *sum += entry;
+            }
+        }
+        Ok(signal)
+    };
+    drawn.iter().map(of_canary).collect()
 }
 
 /// The head that a resumed run would go on with.
@@ -255,7 +277,6 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
         plan,
         claim,
         canaries,
-        interference,
     } = Planned::new(setting, size)?;
     let rounds = usize::try_from(task.rounds)
         .map_err(|_| RunError::value("rounds", "a number that fits into memory", task.rounds))?;
@@ -263,15 +284,6 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
         .directions
         .map_or(canaries, |coordinates| coordinates as usize);
     let columns = shared + size.probes;
-    // One sign per canary and coordinate: the direction has length 1 if each is divided by the root of their number.
-    let mut signs_from = randomness.generator(Purpose::Audit, 0, DIRECTIONS);
-    let signs: Vec<i8> = match size.directions {
-        Some(_) => (0..canaries * shared)
-            .map(|_| if signs_from.next_u32() & 1 == 1 { 1 } else { -1 })
-            .collect(),
-        None => Vec::new(),
-    };
-    let root = (shared as f64).sqrt();
     let definition = match plan.bounded() {
         Some(bounded) => Some(Definition::new(bounded.mechanism().strategy(), rounds)?),
         None => None,
@@ -299,7 +311,46 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
     let mut coins_from = randomness.generator(Purpose::Audit, 0, 0);
     let coins: Vec<bool> = (0..canaries).map(|_| coins_from.next_u32() & 1 == 1).collect();
     let key = ParticipationKey::new(randomness);
-    let mut cohorts = Cohorts::new(&task, &plan, &vec![1; canaries], &key)?;
+    let fresh_cohorts = || Cohorts::new(&task, &plan, &vec![1; canaries], &key);
+    let independent = match told {
+        true => Some(Definition::new(&Strategy::Independent(IdentityMatrix), rounds)?),
+        false => None,
+    };
+    let known_rounds = definition.as_ref().or(independent.as_ref());
+    let interference = match size.directions {
+        Some(coordinates) => {
+            if (canaries as u64).saturating_mul(coordinates) > MAX_SIGNS {
+                let expected = format!("at most {MAX_SIGNS} signs of all canaries together");
+                return Err(RunError::value("--directions", expected, coordinates));
+            }
+            let disturbance = match (known_rounds, secret) {
+                (Some(known), _) => {
+                    // The cohorts are drawn once more below, from the same randomness.
+                    let mut drawn: Vec<Vec<usize>> = vec![Vec::new(); canaries];
+                    let mut cohorts = fresh_cohorts()?;
+                    for round in 0..rounds {
+                        let cohort = cohorts.draw(round as u64, randomness)?;
+                        cohort.users.iter().for_each(|&canary| drawn[canary].push(round));
+                    }
+                    disturbance(&signals_of(known, &drawn)?)
+                }
+                (None, Some(coins)) => disturbance_of_coins(coins, canaries, rounds),
+                (None, None) => f64::NAN,
+            };
+            interference(disturbance, stated, coordinates)?
+        }
+        None => 1.0,
+    };
+    // One sign per canary and coordinate: the direction has length 1 if each is divided by the root of their number.
+    let mut signs_from = randomness.generator(Purpose::Audit, 0, DIRECTIONS);
+    let signs: Vec<i8> = match size.directions {
+        Some(_) => (0..canaries * shared)
+            .map(|_| if signs_from.next_u32() & 1 == 1 { 1 } else { -1 })
+            .collect(),
+        None => Vec::new(),
+    };
+    let root = (shared as f64).sqrt();
+    let mut cohorts = fresh_cohorts()?;
     let entropy_of = |round: u64| {
         // A seeded run draws all of its noise from one key, and so does its rehearsal where no noise is kept over rounds.
         let one_key = randomness.is_seeded() && definition.is_none();
@@ -384,11 +435,7 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
         Some(_) => projected(&values, columns, &signs, shared),
         None => split(0..canaries, 1.0),
     };
-    let independent = match told {
-        true => Some(Definition::new(&Strategy::Independent(IdentityMatrix), rounds)?),
-        false => None,
-    };
-    let (signals, matched) = match definition.as_ref().or(independent.as_ref()) {
+    let (signals, matched) = match known_rounds {
         Some(known) => matched_filters(known, &drawn, &canary_values)?,
         None => (Vec::new(), Vec::new()),
     };
@@ -398,7 +445,11 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
     };
     let last =
         |factors: Vec<f64>| FinalModel::new(&factors, definition.as_ref(), known, &canary_values, canaries);
-    let final_model = task.server.factors(task.rounds).map(last).transpose()?;
+    let final_model = task
+        .server
+        .factors(task.rounds, task.rounds)
+        .map(last)
+        .transpose()?;
     Ok(Lane {
         claim,
         rounds,
@@ -428,4 +479,26 @@ fn projected(values: &[f64], columns: usize, signs: &[i8], shared: usize) -> Vec
     let rows = values.chunks(columns);
     rows.flat_map(|row| signs.chunks(shared).map(move |direction| along(row, direction)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three canaries by hand: the second shares one round with the first and two with the third.
+    #[test]
+    fn canaries_of_the_same_rounds_disturb_one_another_by_the_square_of_their_number() {
+        let signals = [vec![1.0, 0.0, 0.0], vec![1.0, 1.0, 1.0], vec![0.0, 1.0, 1.0]];
+        // <g_1, g_2>^2 + <g_3, g_2>^2 = 1 + 4 over |g_2|^2 = 3, and 4 over 2 for the third.
+        assert!((disturbance(&signals) - 0.5 * 2.0).abs() < 1e-12);
+        assert_eq!(disturbance(&[vec![0.0; 3], vec![0.0; 3]]), 0.0);
+        // Coins that are always heads put all canaries into all rounds.
+        let always = SecretCoins::poisson(SamplingProbability::new(1.0).unwrap());
+        let of_coins = disturbance_of_coins(always, 5, 7);
+        assert!((of_coins - disturbance(&vec![vec![1.0; 7]; 5])).abs() < 1e-12);
+        assert!((of_coins - 0.5 * 4.0 * 7.0).abs() < 1e-12);
+        assert!((interference(of_coins, 2.0, 350).unwrap() - 1.01).abs() < 1e-12);
+        let refused = interference(of_coins, 2.0, 34).unwrap_err().to_string();
+        assert!(refused.contains("at least 35 coordinates"), "{refused}");
+    }
 }

@@ -7,7 +7,7 @@ use undertone_run::error::Result;
 
 use super::lane::{self, Setting, Size};
 use super::noise::NoiseTests;
-use super::record::{Audit, Bound};
+use super::record::{Audit, Bound, MECHANISM};
 
 /// An audit of the mechanism of a run.
 #[derive(Debug, Clone, Copy)]
@@ -41,12 +41,12 @@ impl MechanismAudit<'_> {
             let mut fixed = canaries::plan(self.config_sha256, number, self.size.probes, &claim)?;
             fixed.directions = self.size.directions;
             audit.plan_sha256 = Some(fixed.sha256()?);
-            audit.canaries = canaries::bounds(LEVEL, &lane, &fixed, Significance::REPORTED)?;
+            audit.canaries = canaries::bounds(MECHANISM, &lane, &fixed, Significance::REPORTED)?;
             let exceeds = |bound: &Bound| bound.headline && bound.epsilon_lower > claim.epsilon;
             if audit.canaries.iter().any(exceeds) {
                 let again = lane::run(&self.setting, &self.size, &fresh()?)?;
                 let significance = Significance::new(CONFIRMATION)?;
-                let mut confirmation = canaries::bounds(LEVEL, &again, &fixed, significance)?;
+                let mut confirmation = canaries::bounds(MECHANISM, &again, &fixed, significance)?;
                 confirmation.retain(|bound| bound.headline);
                 audit.canaries.extend(confirmation);
             }
@@ -56,6 +56,3 @@ impl MechanismAudit<'_> {
         Ok(audit.finish())
     }
 }
-
-/// The level of these canaries in `audit.json`.
-const LEVEL: &str = "mechanism";

@@ -119,8 +119,12 @@ fn random_directions_agree_with_coordinates_of_their_own() {
                 sum += value - coins.mean();
                 variance += coins.variance() + z * z * lane.interference;
             }
-            if lane.secret.is_some() && !inside {
-                squares += value * value;
+        }
+        // The others disturb a canary by the same amount in each round, so their part shows in sums over the rounds.
+        for (canary, _) in lane.coins.iter().enumerate().filter(|(_, coin)| !**coin) {
+            if lane.secret.is_some() {
+                let values = lane.canaries.iter().skip(canary).step_by(canaries);
+                squares += values.sum::<f64>().powi(2) / lane.rounds as f64;
                 outside += 1.0;
             }
         }
@@ -133,26 +137,52 @@ fn random_directions_agree_with_coordinates_of_their_own() {
             "{more}: {sum} {variance}"
         );
         if outside > 0.0 {
-            // The variance of so many values is known to a few parts in a hundred.
+            // The variance of so many sums is known to a few parts in a hundred.
             let ratio = squares / outside / (z * z * lane.interference);
             assert!(
-                (ratio - 1.0).abs() < 5.0 * (2.0 / f64::sqrt(outside) + 1.0 / 60.0),
+                (ratio - 1.0).abs() < 5.0 * f64::sqrt(2.0 / outside),
                 "{more}: {ratio}"
             );
         }
     }
-    let few = Size {
-        directions: Some(20),
-        ..size(1.0)
-    };
-    let task = task(POISSON);
-    let setting = Setting {
-        task: &task,
-        strategy: None,
-        users: 1000,
-    };
-    let refused = super::lane::run(&setting, &few, &Randomness::seeded(1)).unwrap_err();
-    assert!(refused.to_string().contains("--directions"), "{refused}");
+    // 599 others, each in 6 of 60 rounds in the mean, with a mean square of 5.4 + 36: half of 599 * 41.4 / 60 is 0.1 of 2,067.
+    for (more, directions, enough) in [
+        (POISSON, 20, "at least 2067"),
+        (POISSON, 2066, "at least 2067"),
+        (SCHEMA, 20, "at least"),
+    ] {
+        let few = Size {
+            directions: Some(directions),
+            ..size(1.0)
+        };
+        let task = task(more);
+        let setting = Setting {
+            task: &task,
+            strategy: None,
+            users: 1000,
+        };
+        let refused = super::lane::run(&setting, &few, &Randomness::seeded(1)).unwrap_err();
+        let refused = refused.to_string();
+        assert!(
+            refused.contains("--directions") && refused.contains(enough),
+            "{refused}"
+        );
+    }
+    let audit = audit(
+        &task(SCHEMA),
+        Size {
+            directions: Some(4000),
+            ..size(1.0)
+        },
+        3,
+    );
+    assert!(audit.canaries.iter().all(|bound| bound.guesses.is_some()));
+    assert!(
+        audit
+            .statements
+            .iter()
+            .any(|text| text.contains("add at most 10 %"))
+    );
 }
 
 /// 20 seeded rehearsals per mechanism. A noise test alarms at 0.001 after correction, so 40 alarm falsely with a probability below

@@ -13,7 +13,7 @@ use undertone_data::{Corpus, Split};
 use undertone_mechanisms::draws;
 use undertone_run::audit::canaries::{CONFIRMATION, bounds_of_model, plan};
 use undertone_run::audit::record::{Audit, Bound, CanaryPlan, Control};
-use undertone_run::audit::text::{LEVEL, fix_rates};
+use undertone_run::audit::text::{LEVEL, check_copy, fix_rates};
 use undertone_run::config::RunFile;
 use undertone_run::config_digest;
 use undertone_run::error::{Result, RunError};
@@ -67,6 +67,7 @@ pub fn audit(
     let fixed = plan(&digest, question.canaries, 0, &claim)?;
     let mut audit = Audit::new(&file.config.task.name, &digest);
     let world = World {
+        run_dir,
         corpus: &corpus,
         copy: &copy,
         claim: &claim,
@@ -88,6 +89,7 @@ pub fn audit(
 
 /// The run that is copied, and what is fixed before any coin.
 struct World<'a> {
+    run_dir: &'a Path,
     corpus: &'a Corpus,
     copy: &'a RunFile,
     claim: &'a GuaranteeRecord,
@@ -121,6 +123,9 @@ impl World<'_> {
             .map_err(|error| RunError::io("create a folder in", question.scratch, error))?;
         let file = file.with_corpus(self.corpus.with_training_users(&users, scratch.path())?)?;
         let summary = trained(&file, scratch.path(), question.threads)?;
+        if question.control.is_none() {
+            check_copy(self.run_dir, &summary.run_dir)?;
+        }
         let (spec, vocab) = (&file.config.task.model, self.corpus.vocab());
         let model = Likelihood::trained(&summary.run_dir, spec, vocab)?;
         let reference = Likelihood::initial(&file, vocab)?;

@@ -11,21 +11,22 @@ use undertone_run::audit::exposure::Exposures;
 use undertone_run::audit::record::of_exposure;
 use undertone_run::config::RunFile;
 use undertone_run::config_digest;
-use undertone_run::files::write_json;
+use undertone_run::files::{write_json, write_secret_json};
 use undertone_run::read;
 use undertone_studies::audit::attack::{Control, membership};
 use undertone_studies::audit::exposure::{self, Exposure};
 use undertone_studies::audit::inference::{self, user_inference};
 
+use super::judged;
 use crate::commands::train::threads;
 use crate::output::{Output, facts, value};
 
 /// The kind of an attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// Tell users who were trained on from held-out users, by the loss of their texts.
+    /// Tell users of the training partition from held-out users, by the loss of their texts.
     Membership,
-    /// Tell users who were trained on from held-out users, by the likelihood of their texts relative to a reference model.
+    /// Tell users of the training partition from held-out users, by the likelihood of their texts relative to a reference model.
     UserInference,
     /// Find secrets of invented users in a copy of the run.
     Exposure,
@@ -70,7 +71,7 @@ pub(super) struct AttackArgs {
     /// Set the number of threads (default: one per core).
     #[arg(long)]
     threads: Option<std::num::NonZeroUsize>,
-    /// Write the figures as JSON to this file.
+    /// Write the figures as JSON to this file. Figures about users can be read by the owner of the file alone.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Record exposures in `audit.json` of the run directory, and the figures of the other kinds in `audit-private.json`.
@@ -158,15 +159,23 @@ pub(super) fn run(args: &AttackArgs, output: &Output) -> anyhow::Result<()> {
             if args.record {
                 attack::record(&args.run, &config_digest(&file.config)?, &attack)?;
             }
+            if let Some(out) = &args.out {
+                // PRIVACY: exact statistics of users, which only the owner of the file reads.
+                write_secret_json(out, &attack)?;
+            }
             show(args, &attack, &text(&attack), output)
         }
         Found::Secrets(attack) => {
+            let digest = config_digest(&file.config)?;
+            let mut audit = of_exposure(&attack.run, &digest, attack.found.clone());
             if args.record {
-                let digest = config_digest(&file.config)?;
-                let audit = of_exposure(&attack.run, &digest, attack.found.clone());
-                undertone_run::audit::record(&args.run, audit)?;
+                audit = undertone_run::audit::record(&args.run, audit)?;
             }
-            show(args, &attack, &text_of_secrets(&attack), output)
+            if let Some(out) = &args.out {
+                write_json(out, &attack)?;
+            }
+            show(args, &attack, &text_of_secrets(&attack), output)?;
+            judged(&audit)
         }
     }
 }
@@ -178,9 +187,6 @@ enum Found {
 }
 
 fn show(args: &AttackArgs, attack: &impl Serialize, text: &str, output: &Output) -> anyhow::Result<()> {
-    if let Some(out) = &args.out {
-        write_json(out, attack)?;
-    }
     output.show(attack, || {
         let written = args.out.as_ref().map(|out| {
             let out = out.display().to_string();
@@ -251,11 +257,13 @@ fn text(attack: &Attack) -> String {
         rows.push((
             "limit",
             format!(
-                "any attack: area {}, found {}; with a Gaussian trade-off: {} and {}",
+                "any attack: area {}, found {}; with a Gaussian trade-off: {} and {}; found at a rate of {} false alarms, which this threshold has \
+                 in the mean",
                 number(limit.auc),
                 number(limit.found),
                 number(limit.auc_gaussian),
-                number(limit.found_gaussian)
+                number(limit.found_gaussian),
+                number(limit.false_alarms)
             ),
         ));
     }

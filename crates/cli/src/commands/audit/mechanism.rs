@@ -2,17 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_run::audit::lane::is_there;
-use undertone_run::config::{Override, RunFile};
+use undertone_run::config::{MAX_CANARIES, Override, RunFile};
 use undertone_run::files::read_json;
 use undertone_run::verify::read_lane;
 use undertone_run::{config_digest, named_strategy, randomness, read};
 use undertone_studies::audit::lane::{Setting, Size};
 use undertone_studies::audit::mechanism::MechanismAudit;
-use undertone_studies::audit::record::Control;
+use undertone_studies::audit::record::{Audit, Control};
 use undertone_studies::audit::text;
 
 use super::FileArgs;
@@ -30,16 +30,17 @@ struct RunArgs {
     /// Set the number of users of a run file; a run directory states its own.
     #[arg(long, value_name = "N")]
     users: Option<u64>,
-    /// Set the number of canaries, which are the population of the rehearsal.
-    #[arg(long, value_name = "M", default_value_t = 1000)]
-    canaries: u64,
-    /// Set the number of coordinates without contributions, whose noise is tested.
-    #[arg(long, value_name = "COLUMNS", default_value_t = 256)]
-    probes: usize,
-    /// Give each canary of a rehearsal a random direction in so many coordinates (default: a coordinate of its own).
+    /// Set the number of canaries, which are the population of a rehearsal (default: 1000).
+    #[arg(long, value_name = "M")]
+    canaries: Option<u64>,
+    /// Set the number of coordinates of a rehearsal without contributions, whose noise is tested (default: 256).
+    #[arg(long, value_name = "COLUMNS")]
+    probes: Option<usize>,
+    /// Give each canary of a rehearsal a random direction in so many coordinates (default: a coordinate of its own). All bounds are then from
+    /// guesses.
     #[arg(long, value_name = "COORDINATES")]
     directions: Option<std::num::NonZeroU64>,
-    /// Fix the coins and the noise of the rehearsal, for study (default: the operating system's entropy).
+    /// Fix the coins and the noise of the audit, for study (default: the operating system's entropy). The audit names the seed.
     #[arg(long)]
     seed: Option<u64>,
     /// Run a positive control: plant an error that the audit should report, by default half of the stated noise.
@@ -47,6 +48,33 @@ struct RunArgs {
     control: Option<Planted>,
     #[command(flatten)]
     file: FileArgs,
+}
+
+impl RunArgs {
+    /// The number of canaries, in its range.
+    fn canaries(&self) -> anyhow::Result<u64> {
+        let canaries = self.canaries.unwrap_or(1000);
+        ensure!(
+            (10..=MAX_CANARIES).contains(&canaries),
+            "--canaries: expected a number in [10, {MAX_CANARIES}], got {canaries}"
+        );
+        Ok(canaries)
+    }
+
+    /// The number of probes, in its range.
+    fn probes(&self) -> anyhow::Result<usize> {
+        let probes = self.probes.unwrap_or(256);
+        ensure!(probes >= 2, "--probes: expected at least 2, got {probes}");
+        Ok(probes)
+    }
+}
+
+/// Refuses the first of these options that is given, with what it goes with.
+fn refuse(options: &[(&str, bool)], expected: &str) -> anyhow::Result<()> {
+    match options.iter().find(|(_, given)| *given) {
+        Some((option, _)) => bail!("{option}: expected {expected}"),
+        None => Ok(()),
+    }
 }
 
 /// The error of a positive control.
@@ -88,8 +116,8 @@ pub(super) struct CanariesArgs {
     #[arg(long, value_enum, default_value = "mechanism")]
     level: Level,
     /// Resolve relative paths of the run's data settings in this folder, at the level of texts (default: `.`).
-    #[arg(long, value_name = "FOLDER", default_value = ".")]
-    base: PathBuf,
+    #[arg(long, value_name = "FOLDER")]
+    base: Option<PathBuf>,
     /// Set the number of threads, at the level of texts (default: one per core).
     #[arg(long)]
     threads: Option<std::num::NonZeroUsize>,
@@ -111,8 +139,13 @@ pub(super) struct NoiseArgs {
 }
 
 pub(super) fn canaries(args: &CanariesArgs, output: &Output) -> anyhow::Result<()> {
-    if args.control_rounds.is_some() && args.level != Level::Text {
-        bail!("--control-rounds: expected --level text with it");
+    if args.level != Level::Text {
+        let options = [
+            ("--control-rounds", args.control_rounds.is_some()),
+            ("--base", args.base.is_some()),
+            ("--threads", args.threads.is_some()),
+        ];
+        refuse(&options, "--level text with it")?;
     }
     match args.level {
         Level::Mechanism => audit(&args.run, true, output),
@@ -124,14 +157,19 @@ pub(super) fn canaries(args: &CanariesArgs, output: &Output) -> anyhow::Result<(
 /// Attacks the final model of a copy of a finished run, which is trained with invented users.
 fn of_texts(args: &CanariesArgs, output: &Output) -> anyhow::Result<()> {
     let run = &args.run;
-    if !run.run.is_dir() || !run.set.is_empty() || run.users.is_some() || run.directions.is_some() {
-        bail!(
-            "--level text: expected the directory of a finished run, without --set, --users and --directions"
-        );
-    }
-    if run.canaries < 10 {
-        bail!("--canaries: expected at least 10, got {}", run.canaries);
-    }
+    ensure!(
+        run.run.is_dir(),
+        "--level text: expected the directory of a finished run, got {}",
+        run.run.display()
+    );
+    let options = [
+        ("--set", !run.set.is_empty()),
+        ("--users", run.users.is_some()),
+        ("--probes", run.probes.is_some()),
+        ("--directions", run.directions.is_some()),
+    ];
+    refuse(&options, "a rehearsal with it; --level text trains a copy")?;
+    let canaries = run.canaries()?;
     let control = match run.control {
         None if args.control_rounds.is_some() => {
             bail!("--control-rounds: expected `--control=without-privacy` with it")
@@ -140,14 +178,16 @@ fn of_texts(args: &CanariesArgs, output: &Output) -> anyhow::Result<()> {
         Some(Planted::WithoutPrivacy) => Some(()),
         Some(_) => bail!("--control: expected `--control=without-privacy` with --level text"),
     };
+    run.file.check(&run.run, control.is_some())?;
     let file = RunFile::read(&run.run.join("config.toml"), &[])?;
-    let file = RunFile::new(file.config, args.base.clone());
+    let base = args.base.clone().unwrap_or_else(|| PathBuf::from("."));
+    let file = RunFile::new(file.config, base);
     let scratch = tempfile::tempdir().context("cannot create a temporary folder")?;
     let rounds = args
         .control_rounds
         .map_or(file.config.task.rounds, std::num::NonZeroU64::get);
     let question = text::Question {
-        canaries: run.canaries,
+        canaries,
         control: control.map(|()| rounds),
         scratch: scratch.path(),
         threads: threads(args.threads),
@@ -159,10 +199,13 @@ fn of_texts(args: &CanariesArgs, output: &Output) -> anyhow::Result<()> {
         randomness(run.seed.map(|seed| seed.wrapping_add(pass - 1)))
     });
     bar.finish_and_clear();
-    run.file.finish(&run.run, done?, output)
+    run.file.finish(&run.run, seeded(done?, run.seed)?, output)
 }
 
 pub(super) fn noise(args: &NoiseArgs, output: &Output) -> anyhow::Result<()> {
+    if args.run.control == Some(Planted::PoissonCoins) {
+        bail!("--control=poisson-coins: expected `undertone audit canaries` with it, as noise has no coins");
+    }
     match is_there(&args.run.run) && !args.rehearse {
         true => of_run(&args.run, false, output),
         false => audit(&args.run, false, output),
@@ -171,43 +214,46 @@ pub(super) fn noise(args: &NoiseArgs, output: &Output) -> anyhow::Result<()> {
 
 /// Reads the lane of a finished run, or of a published copy of one.
 fn of_run(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> {
-    let given = args.control.is_some() || args.seed.is_some() || args.directions.is_some();
-    if given || !args.set.is_empty() || args.users.is_some() {
-        bail!(
-            "--control, --seed, --directions, --set and --users: expected a rehearsal; the lane of a run is as it is"
-        );
-    }
+    let options = [
+        ("--control", args.control.is_some()),
+        ("--seed", args.seed.is_some()),
+        ("--directions", args.directions.is_some()),
+        ("--set", !args.set.is_empty()),
+        ("--users", args.users.is_some()),
+        ("--canaries", args.canaries.is_some()),
+        ("--probes", args.probes.is_some()),
+    ];
+    refuse(&options, "a rehearsal with it; the lane of a run is as it is")?;
     if !args.run.is_dir() {
         bail!(
             "{}: expected the directory of a run that was made with [audit]",
             args.run.display()
         );
     }
+    args.file.check(&args.run, false)?;
     let done = read_lane(&args.run)?.audit(canaries)?;
     args.file.finish(&args.run, done, output)
 }
 
-/// Most values that a rehearsal keeps in memory: 4 GiB of them.
-const MOST_VALUES: u64 = 1 << 29;
+/// Max number of values of a kind that a rehearsal keeps in memory: 4 GiB of them.
+const MAX_VALUES: u64 = 1 << 29;
 
 fn audit(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> {
+    args.file.check(&args.run, args.control.is_some())?;
+    let (number, probes) = (args.canaries()?, args.probes()?);
     let (file, strategy, users) = settings(args)?;
     let task = &file.config.task;
-    if args.canaries < 10 || args.probes < 2 {
-        bail!(
-            "--canaries and --probes: expected at least 10 and at least 2, got {} and {}",
-            args.canaries,
-            args.probes
-        );
-    }
-    let columns = args.directions.map_or(args.canaries, std::num::NonZeroU64::get);
-    let values = (columns.saturating_add(args.probes as u64)).saturating_mul(task.rounds);
-    if values > MOST_VALUES {
-        bail!(
-            "{}: expected at most {MOST_VALUES} values over all rounds, got {} + {} columns in {} rounds",
-            args.directions.map_or("--canaries", |_| "--directions"),
-            columns,
-            args.probes,
+    // With directions, a value of each canary and round is kept beside those of the coordinates.
+    let directions = args.directions.map(std::num::NonZeroU64::get);
+    let kinds = [("--canaries", Some(number)), ("--directions", directions)];
+    for (option, columns) in kinds
+        .into_iter()
+        .filter_map(|(option, columns)| Some((option, columns?)))
+    {
+        let values = columns.saturating_add(probes as u64).saturating_mul(task.rounds);
+        ensure!(
+            values <= MAX_VALUES,
+            "{option} and --probes: expected at most {MAX_VALUES} values over all rounds, got {columns} + {probes} columns in {} rounds",
             task.rounds
         );
     }
@@ -222,9 +268,9 @@ fn audit(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> 
             users,
         },
         size: Size {
-            canaries: args.canaries,
-            probes: args.probes,
-            directions: args.directions.map(std::num::NonZeroU64::get),
+            canaries: number,
+            probes,
+            directions,
             control: args.control.map(Planted::control),
         },
         config_sha256: &config_sha256,
@@ -237,7 +283,15 @@ fn audit(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> 
         randomness(args.seed.map(|seed| seed.wrapping_add(pass - 1)))
     });
     bar.finish_and_clear();
-    args.file.finish(&args.run, done?, output)
+    args.file.finish(&args.run, seeded(done?, args.seed)?, output)
+}
+
+/// The audit with the seed that the auditor chose, where there is one.
+fn seeded(audit: Audit, seed: Option<u64>) -> anyhow::Result<Audit> {
+    Ok(match seed {
+        Some(seed) => audit.seeded(seed)?,
+        None => audit,
+    })
 }
 
 /// The settings of a run file or run directory, with its strategy and its number of users.

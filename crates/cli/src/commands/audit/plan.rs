@@ -1,11 +1,12 @@
 //! `undertone audit plan`.
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde::Serialize;
 use undertone_accounting::audit::planning::{Plan, Reach};
 use undertone_accounting::audit::{Significance, planning};
 use undertone_accounting::{Delta, Epsilon};
 use undertone_present::numbers::number;
+use undertone_run::config::MAX_CANARIES;
 
 use crate::output::{Output, facts};
 
@@ -44,6 +45,11 @@ pub(super) fn run(args: &PlanArgs, output: &Output) -> anyhow::Result<()> {
             args.confidence
         )
     })?;
+    ensure!(
+        (10..=MAX_CANARIES).contains(&args.canaries),
+        "--canaries: expected a number in [10, {MAX_CANARIES}], got {}",
+        args.canaries
+    );
     let shown = Shown {
         confidence: args.confidence,
         power: planning::POWER,

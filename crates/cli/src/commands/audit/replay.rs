@@ -70,6 +70,7 @@ pub(super) struct ReplayArgs {
 pub(super) fn run(args: &ReplayArgs, output: &Output) -> anyhow::Result<()> {
     let file = RunFile::read(&args.run.join("config.toml"), &[])
         .with_context(|| format!("{} is not a run directory", args.run.display()))?;
+    args.file.check(&args.run, false)?;
     let replayed = match args.live {
         true => read_replays(&args.run)?,
         false => replayed(args, output)?,

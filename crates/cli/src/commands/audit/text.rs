@@ -1,23 +1,49 @@
 //! An audit as tables and sentences.
 
 use undertone_present::numbers::{epsilon_delta, number};
-use undertone_run::audit::text::LEVEL;
+use undertone_run::audit::{lane, text};
 use undertone_studies::audit::noise::Source;
 use undertone_studies::audit::record::{Audit, Bound};
 
 use crate::output::facts;
 
 pub(super) fn of(audit: &Audit) -> String {
-    let tested = match (&audit.replay, &audit.noise) {
-        (Some(replay), Some(_)) => format!("{} and its mechanism: {}", replay.tested, audit.run.name),
-        (Some(replay), None) => format!("{}: {}", replay.tested, audit.run.name),
-        (None, Some(noise)) if noise.source == Source::ThisRun => format!("lane of {}", audit.run.name),
-        (None, None) if audit.canaries.iter().any(|bound| bound.level == LEVEL) => {
-            format!("copy of {} with invented users", audit.run.name)
+    let mut rows = rows_of(audit);
+    for other in &audit.others {
+        rows.push(("earlier", other.verdict.clone()));
+        rows.extend(rows_of(other));
+    }
+    rows.push(("verdict", audit.verdict.clone()));
+    facts(rows) + "\n\n" + &audit.statements.join("\n")
+}
+
+/// Names the tests of all sections of an audit.
+fn tested(audit: &Audit) -> String {
+    let mut all: Vec<&str> = Vec::new();
+    if let Some(replay) = &audit.replay {
+        all.push(&replay.tested);
+    }
+    let of_bounds = audit.canaries.iter().map(|bound| match bound.level.as_str() {
+        lane::LEVEL => "the lane",
+        text::LEVEL => "a copy with invented users",
+        _ => "the mechanism",
+    });
+    let of_noise = audit.noise.iter().map(|noise| match noise.source {
+        Source::ThisRun => "the lane",
+        Source::Rehearsal => "the mechanism",
+    });
+    let of_secrets = audit.exposure.iter().map(|_| "a copy with invented users");
+    for name in of_bounds.chain(of_noise).chain(of_secrets) {
+        if !all.contains(&name) {
+            all.push(name);
         }
-        (None, _) => format!("mechanism of {}", audit.run.name),
-    };
-    let mut rows = vec![("tested", tested)];
+    }
+    format!("{}: {}", audit.run.name, all.join("; "))
+}
+
+/// The figures of an audit without the others that stand beside it.
+fn rows_of(audit: &Audit) -> Vec<(&str, String)> {
+    let mut rows = vec![("tested", tested(audit))];
     if let Some(claim) = &audit.claim {
         let figures = epsilon_delta(claim.epsilon, claim.delta);
         rows.push(("claim", format!("{figures}, {}", claim.adjacency)));
@@ -54,8 +80,16 @@ pub(super) fn of(audit: &Audit) -> String {
             rows.push((&test.name, found));
         }
     }
-    rows.push(("verdict", audit.verdict.to_owned()));
-    facts(rows) + "\n\n" + &audit.statements.join("\n")
+    if let Some(exposure) = &audit.exposure {
+        let found = format!(
+            "{} bits in the median of {} secrets, {} at most",
+            number(exposure.attack.median),
+            exposure.secrets,
+            number(exposure.attack.highest)
+        );
+        rows.push(("exposure", found));
+    }
+    rows
 }
 
 fn of_bound(bound: &Bound) -> String {
