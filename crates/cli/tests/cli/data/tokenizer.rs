@@ -71,10 +71,7 @@ fn a_tokenizer_is_trained_used_and_kept_by_a_run() {
     }
     let generated = folder.json("generate runs/tiny the --tokens 30 --seed 4");
     let generated = generated.to_string();
-    assert!(
-        generated.is_ascii() && !generated.contains('\u{120}'),
-        "{generated}"
-    );
+    assert!(!generated.contains('\u{120}'), "{generated}");
 
     // Another tokenizer of the same size: same shapes, other meanings.
     folder.write("other.txt", text.replace("the", "our").repeat(2));
