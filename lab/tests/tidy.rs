@@ -12,6 +12,8 @@ mod fail_points;
 mod front_pages;
 #[path = "tidy/habits.rs"]
 mod habits;
+#[path = "tidy/test_names.rs"]
+mod test_names;
 
 /// Every package with the packages of ours that it may use, as ARCHITECTURE.md says.
 const ARROWS: [(&str, &[&str]); 30] = [

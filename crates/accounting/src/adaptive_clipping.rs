@@ -103,7 +103,7 @@ mod tests {
 
     /// Andrew et al. (2021), Theorem 1, evaluated with mpmath.
     #[test]
-    fn reference_values() {
+    fn sum_noise_multipliers_equal_values_of_mpmath() {
         let check = |whole: f64, clients: u64, want: f64| {
             let got = sum_noise_multiplier(noise(whole), BitNoise::for_clients(clients).unwrap());
             let got = got.unwrap().get();
@@ -131,7 +131,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trip_and_monotone(whole in 0.01..50.0f64, excess in 1.001..100.0f64, more in 1.0..3.0f64) {
+        fn sum_noise_multiplier_is_inverted_and_monotone(
+            whole in 0.01..50.0f64, excess in 1.001..100.0f64, more in 1.0..3.0f64,
+        ) {
             let bits = |factor: f64| BitNoise::new(0.5 * whole * excess * factor).unwrap();
             let sum = sum_noise_multiplier(noise(whole), bits(1.0)).unwrap();
             let back = noise_multiplier(sum, bits(1.0)).unwrap().get();

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_outcomes() {
+    fn an_impossible_outcome_needs_delta_of_its_mass() {
         let outcomes = pair(&[(1, 0), (3, 4)]).unwrap();
         assert!((outcomes.hockey_stick(3.0) - 0.25).abs() < 1e-15);
         assert_eq!(outcomes.reversed().hockey_stick(3.0), 0.0);
@@ -310,7 +310,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
         #[test]
-        fn against_the_definition(
+        fn deltas_and_mixtures_match_their_definition(
             weights in prop::collection::vec((0u32..50, 0u32..50), 1..12),
             epsilon in 0.0f64..4.0,
             q in 0.001f64..1.0,

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits() {
+    fn extreme_inputs_give_a_finite_epsilon_or_an_error() {
         let z = |value| NoiseMultiplier::new(value).unwrap();
         let d = |value| Delta::new(value).unwrap();
         assert_eq!(epsilon(z(1e4), d(0.1)).unwrap().get(), 0.0);

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn no_overflow() {
+    fn huge_groups_do_not_overflow() {
         let (epsilon, log_delta) = group(1_000_000).record_target(eps(5e6), Delta::new(1e-6).unwrap());
         assert!((epsilon.get() - 5.0).abs() < 1e-12 && log_delta < -4.9e6 && log_delta.is_finite());
         let back = group(1_000_000).log_delta(epsilon, log_delta);
@@ -177,7 +177,7 @@ mod tests {
 
     /// The exact Gaussian of K times the sensitivity lies below the black-box bound.
     #[test]
-    fn looser_than_looking_inside() {
+    fn the_group_bound_is_looser_than_looking_inside() {
         let (noise, delta) = (NoiseMultiplier::new(40.0).unwrap(), Delta::new(1e-6).unwrap());
         for size in [1, 2, 8, 32] {
             let got = group(size)
@@ -211,7 +211,9 @@ mod tests {
         }
 
         #[test]
-        fn monotone(size in 1u64..100, epsilon in 0.0f64..2.0, log_delta in -200.0f64..-1.0) {
+        fn delta_rises_with_group_size_and_epsilon(
+            size in 1u64..100, epsilon in 0.0f64..2.0, log_delta in -200.0f64..-1.0,
+        ) {
             let base = group(size).log_delta(eps(epsilon), log_delta);
             prop_assert!(group(size + 1).log_delta(eps(epsilon), log_delta) > base);
             prop_assert!(group(size).log_delta(eps(epsilon + 0.1), log_delta) >= base);

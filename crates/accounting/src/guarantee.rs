@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn display_and_json() {
+    fn a_guarantee_is_printed_rounded_up_and_survives_json() {
         let guarantee = Guarantee {
             epsilon: Epsilon::new(1.2331).unwrap(),
             delta: Delta::new(1e-6).unwrap(),

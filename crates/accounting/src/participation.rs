@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn separation_limits_of_the_paper() {
+    fn the_largest_gap_equals_that_of_the_paper() {
         assert_eq!(largest_gap(1_000_000, 6500).unwrap().get(), 153);
         assert_eq!(largest_gap(4_210_000, 6500).unwrap().get(), 647);
         assert_eq!(largest_gap(10, 10).unwrap().get(), 1);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits() {
+    fn participation_is_lowered_to_what_fits() {
         check(1, 5, 5, 5);
         check(1, 6, 5, 5);
         check(2, 9, 5, 3);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn json_validates() {
+    fn json_with_a_zero_is_refused() {
         let schema = Participation::at_least(Gap::new(3).unwrap(), 2).unwrap();
         let json = serde_json::to_string(&schema).unwrap();
         assert_eq!(json, r#"{"spacing":"at-least","gap":3,"max_participation":2}"#);

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn production_noise() {
+    fn noise_multipliers_equal_those_of_production() {
         let noise =
             |mechanism: ProductionSetting, goal| mechanism.noise_multiplier(2000, goal).unwrap().get();
         assert_eq!(noise(ProductionSetting::Tree, 6500), 7.0);

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn domains() {
+    fn values_outside_their_domain_are_refused() {
         check(
             Epsilon::new(-1.0),
             "epsilon: expected a finite number >= 0, got -1",
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn serde_validates() {
+    fn serde_refuses_a_delta_outside_its_domain() {
         assert_eq!(serde_json::to_string(&Delta::new(1e-9).unwrap()).unwrap(), "1e-9");
         assert!(serde_json::from_str::<Delta>("2.0").is_err());
         assert_eq!(serde_json::from_str::<Delta>("0.5").unwrap().get(), 0.5);

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn roots_from_the_safe_side() {
+    fn roots_are_found_from_the_safe_side() {
         check(1.0, -1.0, 1.3, CLOSE, 5);
         check(7.3, -4.0, 9.0, CLOSE, 8);
         check(7.3, -4.0, 5.0, CLOSE, 8);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_fail_next() {
+    fn the_next_whole_number_fails() {
         for (root, start) in [
             (3000.4, 2000.0),
             (3000.0, 1.0),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_flats_and_jumps() {
+    fn flat_and_broken_curves_are_searched_in_few_tries() {
         let check = |precision, start, excess: &dyn Fn(f64) -> f64, expected: Option<f64>, max_tried: u32| {
             let (found, tried) = find((1e6, 1e-6), start, precision, excess);
             let near = found

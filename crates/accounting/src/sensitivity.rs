@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rho_and_back() {
+    fn rho_and_noise_multiplier_are_inverse() {
         let squared = SquaredSensitivity::new(47.0).unwrap();
         let noise = NoiseMultiplier::new(7.0).unwrap();
         let rho = squared.rho(noise).unwrap();

@@ -115,7 +115,7 @@ mod tests {
 
     /// Values by mpmath at 40 digits.
     #[test]
-    fn ln_normal_cdf_values() {
+    fn ln_normal_cdf_equals_values_of_mpmath() {
         let check = |t: f64, want: f64| {
             let got = ln_normal_cdf(t);
             assert!(
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn log_sum() {
+    fn log_sums_match_logarithms_and_keep_infinity() {
         let mut sum = LogSum::new();
         assert_eq!(sum.get(), f64::NEG_INFINITY);
         for term in [f64::NEG_INFINITY, 0.0, 1.0, -700.0, 3.0] {

@@ -145,7 +145,7 @@ fn brute_force(q: f64, z: f64, order: f64) -> f64 {
 }
 
 #[test]
-fn divergence_against_brute_force() {
+fn divergences_are_tight_against_brute_force() {
     // (q, z, order, relative excess allowed): integer orders are exact, fractional ones bounds from above.
     let cases = [
         (0.01, 1.0, 2.0, 1e-9),
@@ -209,7 +209,7 @@ fn fixed_size_closed_form_at_order_two() {
 
 /// The whole population as the cohort is a plain Gaussian, and the bound never falls with the order.
 #[test]
-fn fixed_size_shape() {
+fn fixed_size_divergence_never_falls_with_the_order() {
     let full = rdp::curve(&fixed(10, 10, 2.0), &[2.0, 8.0]).unwrap();
     assert_eq!(full, [0.25, 1.0]);
     for z in [0.3, 1.0, 5.0, 100.0] {

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn bad_updates_and_clip_norms_are_refused() {
         let flat = |clip_norm| Clipping::Flat { clip_norm };
         let layers = Clipping::per_layer_equal;
         let (zeros, mut with_nan, mut with_infinity) = ([0.0; 10], [0.0; 10], [1.0; 10]);
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds() {
+    fn the_bound_is_the_norm_of_all_clip_norms() {
         assert_eq!(Clipping::None.bound(), None);
         assert_eq!(Clipping::Flat { clip_norm: 0.8 }.bound(), Some(0.8));
         for m in 1..40 {

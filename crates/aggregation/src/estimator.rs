@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn undefined_averages_are_refused() {
         let check = |estimator: Estimator, expected: &str| {
             check_message(estimator.apply(RawSum::new(vec![1], 0)), expected);
         };

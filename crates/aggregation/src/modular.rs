@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_and_lanes() {
+    fn a_modulus_has_its_bits_and_lanes() {
         let check = |m: u64, bits, narrow| {
             assert_eq!((modulus(m).bits(), modulus(m).is_narrow()), (bits, narrow), "{m}");
         };

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn every_width_and_many_lengths() {
+    fn every_width_is_packed_as_the_reference_says() {
         let mut state = 1u64;
         let mut word = || {
             state = state

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn bad_lengths_and_rounds_are_refused() {
         let key = NoiseKey::from_bytes([9; 32]);
         assert!(Rotation::new(0, &key, 0).is_err());
         assert!(Rotation::new(1 << 40, &key, 0).is_err());

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights() {
+    fn a_weight_is_the_capped_share_of_examples() {
         let check =
             |examples, cap, expected: f64| assert!((user_weight(examples, cap) - expected).abs() < 4e-9);
         check(0, 10.0, 0.0);

@@ -167,9 +167,11 @@ macro_rules! pages {
     ($($name:ident: $page:literal, $before:literal;)*) => {
         const RUN_HERE: &[&str] = &[$($page),*];
         $(
-            #[test]
-            fn $name() {
-                check($page, $before);
+            mod $name {
+                #[test]
+                fn every_block_of_the_page_runs() {
+                    super::check($page, $before);
+                }
             }
         )*
     };

@@ -113,7 +113,7 @@ mod tests {
 
     /// Without noise, on norms that are uniform in [0, 5]: the quantile is found, and comes into force at restarts only.
     #[test]
-    fn finds_the_quantile() {
+    fn the_clip_norm_finds_the_quantile() {
         for quantile in [0.25, 0.5, 0.9] {
             let mut clip = clip(quantile);
             for _ in 0..2 {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds_have_none() {
+    fn other_kinds_have_no_adaptive_clip() {
         assert!(
             AdaptiveClip::new(&ClipConfig::Flat {
                 norm: 1.0,

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn momentum_accumulates() {
+    fn momentum_accumulates_over_steps() {
         // Velocities 1, then 0.9 + 1 = 1.9.
         check(
             optimizer(OptimizerConfig::Sgd { momentum: 0.9 }, 1.0),

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn sizes_are_read_with_their_units() {
         let check = |text: &str, expected: Option<usize>| {
             assert_eq!(text.parse().ok(), expected.map(ByteSize), "{text}");
         };

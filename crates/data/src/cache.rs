@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_was_written() {
+    fn a_cache_reads_what_was_written() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("cache");
         small_cache(&path);

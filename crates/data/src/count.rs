@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_words_with_a_letter() {
+    fn only_words_with_a_letter_are_counted() {
         let mut counts = HashMap::new();
         count_text("Alone\nthe cat saw the dog\n12 & 3rd", &mut counts);
         let get = |word: &str| counts.get(word).copied().unwrap_or(0);

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn known_hash() {
+    fn a_hash_begins_as_the_example_of_fips_180() {
         // SHA-256 of "abc", FIPS 180-4 example.
         assert!(hex(&hash_bytes(b"abc")).starts_with("ba7816bf8f01cfea"));
     }

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expansion() {
+    fn variables_of_a_path_are_expanded() {
         fn check(value: &str, expected: Result<&str, &str>) {
             let lookup = |name: &str| (name == "DIR").then(|| "/data".to_owned());
             let got = expand_with("data.source.path", value, Path::new("/run"), &lookup);

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn normal_moments() {
+    fn normal_draws_have_mean_zero_and_variance_one() {
         let mut stream = Stream::new("test", 1, 0);
         let n = 100_000;
         let (mut sum, mut squares) = (0.0, 0.0);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn cumulative_edges() {
+    fn a_value_without_weight_is_never_picked() {
         let mut stream = Stream::new("test", 2, 0);
         for _ in 0..1000 {
             assert_eq!(stream.pick(&[0.0, 1.0, 1.0]), 1);

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn good_ones() {
+    fn good_specs_are_accepted() {
         for text in [
             &table(""),
             "source = { kind = \"synthetic\" }",
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn survives_a_round_trip() {
+    fn a_spec_survives_a_round_trip() {
         let text = table("max_examples = 64\nsplit = { kind = \"held_out_users\", seed = 2 }");
         let spec: CorpusSpec = toml::from_str(&text).unwrap();
         let again: CorpusSpec = toml::from_str(&toml::to_string(&spec).unwrap()).unwrap();

@@ -96,7 +96,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn column_values() {
+    fn only_exact_names_choose_a_split() {
         fn check(name: &str, expected: Result<Split, &str>) {
             assert_eq!(Splitter::Column.assign("u", 0, Some(name)), expected);
         }

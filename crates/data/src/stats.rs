@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distributions() {
+    fn distributions_have_their_quantiles_and_counts() {
         fn check(sizes: &[u64], expected: (u64, u64, u64, u64), counts: &[u64]) {
             let got = Distribution::of(sizes.to_vec());
             assert_eq!((got.min, got.median, got.p90, got.max), expected);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn constant_predictions() {
+    fn the_constant_prediction_is_the_most_frequent_candidate() {
         // UNK, BOS, EOS, two words.
         assert_eq!(
             constant_prediction(&[90, 0, 50, 20, 30], SpecialIds::WORDS, EosTargets::Included),

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates() {
+    fn only_real_dates_are_read() {
         fn check(text: &str, expected: Option<i64>) {
             assert_eq!(parse_date(text), expected, "{text}");
         }

@@ -12,7 +12,7 @@ fn data() -> Option<PathBuf> {
 }
 
 #[test]
-fn small_commit_corpus() {
+fn the_small_commit_corpus_has_its_known_counts() {
     if data().is_none() {
         return;
     }

@@ -70,7 +70,7 @@ impl Transport for Wire {
 
 /// A device that takes part in a round; nothing without its folder in the environment.
 #[test]
-fn child() {
+fn a_child_process_takes_part_in_a_round() {
     let Some(folder) = std::env::var_os(FOLDER) else {
         return;
     };
@@ -183,7 +183,7 @@ fn a_participation_is_durable_before_the_first_byte_of_its_update_leaves() {
     }
     tracer
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture"])
+        .args(["--exact", "a_child_process_takes_part_in_a_round", "--nocapture"])
         .env(FOLDER, folder.path());
     let output = tracer.output().unwrap();
     assert!(

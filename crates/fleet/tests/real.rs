@@ -231,7 +231,7 @@ fn plain_with_faults_malice_and_shared_subjects() {
 }
 
 #[test]
-fn secure_with_drop_outs() {
+fn a_secure_task_completes_despite_drop_outs_and_malice() {
     in_process(SECURE, 60, 2, 1, |config| {
         let kinds = [
             Malice::OverNorm,
@@ -328,7 +328,7 @@ fn over_http_through_a_proxy_that_cuts() {
 
 #[test]
 #[ignore = "long: a thousand devices"]
-fn a_thousand_devices() {
+fn a_thousand_devices_complete_a_task() {
     let text = PLAIN
         .replace(
             "users_per_round = 8, population = 100",

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_settings() {
+    fn bad_settings_are_refused() {
         assert!(ClientNoise::new(event(), 0, 5, 1.0).is_err());
         assert!(ClientNoise::new(event(), 6, 5, 1.0).is_err());
         for std in [0.0, -1.0, f64::NAN, f64::INFINITY] {

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_edges() {
+    fn probabilities_one_and_zero_draw_all_and_none() {
         assert_eq!(poisson(4, 1.0, &mut generator(0)), [0, 1, 2, 3]);
         assert!(poisson(1000, 0.0, &mut generator(0)).is_empty());
     }

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn widened_sensitivities() {
+    fn a_widened_sensitivity_is_exact_only_within_rounding() {
         let four = Certified::exact(SquaredSensitivity::new(4.0).unwrap());
         assert_eq!(four.widened(0.0).unwrap(), four);
         let wide = four.widened(1.0).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_and_losses() {
+    fn losses_are_errors_times_the_sensitivity() {
         let errors = Errors::from_variances([1.0, 4.0, 9.0, 2.0]);
         assert_eq!((errors.max_error, errors.rms_error), (3.0, 2.0));
         let losses = errors.losses(SquaredSensitivity::new(4.0).unwrap());

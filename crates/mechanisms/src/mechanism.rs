@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_for_all() {
+    fn one_sensitivity_serves_event_losses_and_guarantee() {
         let tree = mechanism(Strategy::Tree(Tree::default()), 5.0);
         let squared = tree.sensitivity().squared.get();
         assert_eq!(
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn description_and_digest() {
+    fn a_description_survives_json_and_decides_the_digest() {
         let tree = mechanism(Strategy::Tree(Tree::default()), 5.0);
         let json = serde_json::to_string(&tree).unwrap();
         let back: Mechanism = serde_json::from_str(&json).unwrap();

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn averages() {
+    fn an_average_divides_by_its_denominator() {
         check(Denominator::Fixed(3.0), 0, Some(&[2.0, -0.5]));
         check(Denominator::Fixed(3.0), 9, Some(&[2.0, -0.5]));
         check(Denominator::FlooredWeight(3.0), 0, Some(&[2.0, -0.5]));

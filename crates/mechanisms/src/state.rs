@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trip_in_pieces() {
+    fn a_state_of_several_pieces_is_read_back() {
         let payload: Vec<f64> = (0..3 * PIECE + 1).map(|i| (i as f64).sin()).collect();
         let mut back = vec![0.0; payload.len()];
         let bytes = saved(&payload);
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_by_name() {
+    fn refusals_name_their_reason_and_zero_the_state() {
         check(|_, bytes| bytes[0] ^= 1, 9, "does not begin as");
         check(|_, bytes| bytes[8] = 1, 9, "different version: expected 2, got 1");
         let message = "different element type: expected 2, got 1";

@@ -236,7 +236,7 @@ mod tests {
 
     /// By power series in numpy: momentum 0.9, weight decay 0.999.
     #[test]
-    fn momentum_and_weight_decay() {
+    fn roots_and_inverses_match_power_series_in_numpy() {
         let workload = [1.0, 1.899, 2.707_101, 3.433_393_899];
         let root = square_root(&workload, 4).unwrap();
         close(
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn products() {
+    fn products_match_the_definition_and_correlation_is_adjoint() {
         let x: Vec<f64> = (0..5000).map(|i| (f64::from(i) * 0.3).sin()).collect();
         let y: Vec<f64> = (0..5000).map(|i| (f64::from(i) * 0.7).cos()).collect();
         let mut want = vec![0.0; 6000];
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn norms_of_columns() {
+    fn column_norms_equal_those_by_hand() {
         close(&column_norms(&[3.0, 4.0], 3), &[5.0, 5.0, 3.0], 1e-15);
         close(&column_norms(&[1.0; 4], 2), &[2.0f64.sqrt(), 1.0], 1e-15);
     }

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn inverses() {
+    fn inverses_multiply_to_the_identity() {
         check(1, 1);
         check(7, 3);
         check(7, 7);

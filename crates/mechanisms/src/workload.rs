@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn agrees_with_its_definition() {
+    fn a_workload_agrees_with_its_definition() {
         let rates = [1.0, 0.5, 2.0, 0.0, 0.25, 1.5];
         check(&Workload::prefix_sum(), 0.0, &[1.0; 6]);
         check(&Workload::momentum(0.9).unwrap(), 0.9, &[1.0; 6]);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_workload() {
+    fn what_is_no_workload_is_refused() {
         for momentum in [-0.1, 1.0, f64::NAN] {
             assert!(Workload::momentum(momentum).is_err(), "{momentum}");
         }

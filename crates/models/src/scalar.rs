@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes() {
+    fn extreme_arguments_saturate_and_keep_nan() {
         assert_eq!(f32::exponential::<true>(f32::NEG_INFINITY).max(2e-38), 2e-38);
         assert!(f32::exponential::<true>(f32::NAN).is_nan());
         assert!(f32::exponential_of_negative::<true>(-1e30) < 2e-38);

@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn published_sizes() {
+    fn models_have_their_published_sizes() {
         check(r#"{"family": "dplm"}"#, 1_346_432, 10_003, 11);
         check(r#"{"family": "stackoverflow"}"#, 4_050_748, 10_004, 13);
         check(r#"{"family": "cifg"}"#, 2_382_829, 10_003, 10);
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn transformer_sizes() {
+    fn transformers_have_their_known_sizes() {
         let count = |text: &str, vocab| {
             let spec: ModelSpec = serde_json::from_str(text).unwrap();
             let model = spec.build(vocab).unwrap();
@@ -480,7 +480,7 @@ mod tests {
     /// \[Gboard\] section 1: 2.4, 4.4 and 6.4 million for vocabularies of about 10, 20 and 30 thousand words. The text does
     /// not give the exact vocabularies; at the round ones the counts are within 3 %.
     #[test]
-    fn cifg_sizes_of_the_paper() {
+    fn cifg_models_have_the_sizes_of_the_paper() {
         let spec: ModelSpec = serde_json::from_str(r#"{"family": "cifg"}"#).unwrap();
         for (vocab, published, exact) in [
             (10_000, 2.4e6, 2_382_250),

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trip() {
+    fn parameters_and_description_survive_a_file() {
         let layout = layout(&[("a", &[2, 3]), ("b", &[4])]);
         let params: Vec<f32> = (0..10).map(|i| i as f32 / 3.0).collect();
         let bytes = to_safetensors(&layout, &params, Some("a test")).unwrap();

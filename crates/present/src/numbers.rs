@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_of_three() {
+    fn digits_stand_in_groups_of_three() {
         let check = |number, expected: &str| assert_eq!(grouped(number), expected);
         check(0, "0");
         check(999, "999");

@@ -77,7 +77,7 @@ impl Case {
 }
 
 #[test]
-fn queries() {
+fn bad_queries_are_refused_with_their_reason() {
     let case = Case::new();
     let posts = &["posts=posts.csv"];
     for (sql, parts) in cases(
@@ -126,7 +126,7 @@ fn queries() {
 }
 
 #[test]
-fn tables() {
+fn bad_tables_are_refused_with_their_reason() {
     let case = Case::new();
     for (tables, parts) in cases(
         r#"
@@ -155,7 +155,7 @@ fn tables() {
 }
 
 #[test]
-fn settings() {
+fn bad_settings_and_existing_folders_are_refused() {
     let case = Case::new();
     let sql = "SELECT who AS user_id, body AS text FROM posts";
     let with = |change: fn(&mut QueryOptions)| {
@@ -180,7 +180,7 @@ fn settings() {
 
 /// Memory that a query cannot do with even by spilling is an error that says which setting it is about.
 #[test]
-fn too_little_memory() {
+fn too_little_memory_names_its_setting() {
     let case = Case::new();
     let sql = "SELECT 'a' AS user_id, string_agg(repeat('word ', 100), '' ) AS text FROM generate_series(1, 200000)";
     let options = QueryOptions {

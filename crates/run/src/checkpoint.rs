@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips() {
+    fn a_checkpoint_reads_as_it_was_written() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path());
         assert_eq!(Checkpoint::read(folder.path(), 4).unwrap(), checkpoint());

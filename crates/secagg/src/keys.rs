@@ -268,7 +268,7 @@ mod tests {
 
     /// RFC 7748, section 5.2, first vector.
     #[test]
-    fn x25519_known_answer() {
+    fn x25519_agrees_as_in_rfc_7748() {
         let scalar = hex("a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4");
         let point = hex("e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c");
         let agreed = AgreementKey::new(&Secret::new(scalar)).agree(&point).unwrap();
@@ -280,7 +280,7 @@ mod tests {
 
     /// RFC 8032, section 7.1, test 1.
     #[test]
-    fn ed25519_known_answer() {
+    fn ed25519_signs_as_in_rfc_8032() {
         let identity = SigningIdentity::from_seed(&hex(
             "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
         ));
@@ -295,7 +295,7 @@ mod tests {
 
     /// RFC 5869, appendix A.1.
     #[test]
-    fn hkdf_known_answer() {
+    fn hkdf_expands_as_in_rfc_5869() {
         let salt: [u8; 13] = std::array::from_fn(|i| i as u8);
         let info: [u8; 10] = std::array::from_fn(|i| 0xf0 + i as u8);
         let mut key = [0; 42];

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_twice() {
+    fn no_key_appears_twice_in_a_roster() {
         let (one, two, mut three) = (entry(1), entry(2), entry(3));
         assert_eq!(check_distinct(&[(0, &one), (1, &two), (2, &three)]), Ok(()));
         three.masking_key = one.masking_key;

@@ -105,7 +105,7 @@ mod tests {
 
     /// The GCM specification's test case 14: zero key, nonce and block.
     #[test]
-    fn aes_gcm_known_answer() {
+    fn sealing_matches_the_gcm_specification() {
         let mut block = [0u8; 16];
         let tag = cipher(&Secret::default())
             .encrypt_inout_detached(&nonce(), &[], block.as_mut_slice().into())

@@ -437,7 +437,7 @@ mod tests {
 
     /// Vectors by hand: f(x) = s + c x over GF(2^61 - 1) limb by limb, at x = 1 and x = 2, through x = 0.
     #[test]
-    fn a_line_by_hand() {
+    fn a_line_by_hand_gives_its_secret() {
         let share = |limbs: [u64; LIMBS]| Share(limbs.map(Element::from_small));
         let (one, two) = (share([5, 7, 9, 11, 13]), share([8, 12, 16, 20, 24]));
         // 2 f(1) - f(2): 2, 2, 2, 2, 2.

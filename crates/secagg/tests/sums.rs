@@ -323,7 +323,7 @@ fn seventy_clients_of_whom_a_third_are_lost() {
 
 #[test]
 #[ignore = "sixteen sessions of a thousand clients take minutes"]
-fn a_thousand_clients() {
+fn a_thousand_clients_give_the_exact_sum() {
     for percent in [0, 5, 10, 30] {
         thousand(percent, 1000);
         println!("n 1000, {percent} % lost at each of four points: exact");

@@ -137,7 +137,7 @@ fn failed(changes: &[&str], ask: Ask) -> Vec<String> {
 /// One error in a process of its own: runs only where the parent asks for it, and prints the failed checks.
 #[test]
 #[ignore = "started by the test below, once per error"]
-fn one() {
+fn one_planted_error_prints_the_checks_it_fails() {
     let asked = std::env::var("UNDERTONE_MUTANT").unwrap();
     let (_, changes, ask, _) = MUTANTS.iter().find(|(name, ..)| *name == asked).unwrap();
     println!("failed: {}", failed(changes, *ask).join(" "));
@@ -145,7 +145,12 @@ fn one() {
 
 fn checks(mutant: &str, planted: bool) -> Vec<String> {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["one", "--exact", "--ignored", "--nocapture"]);
+    child.args([
+        "one_planted_error_prints_the_checks_it_fails",
+        "--exact",
+        "--ignored",
+        "--nocapture",
+    ]);
     child.env("UNDERTONE_MUTANT", mutant);
     match planted {
         true => child.env("UNDERTONE_FAULT", mutant),
@@ -163,7 +168,7 @@ fn checks(mutant: &str, planted: bool) -> Vec<String> {
 /// A run that replays itself, in a process of its own.
 #[test]
 #[ignore = "started by the test below"]
-fn live() {
+fn a_run_that_replays_itself_prints_its_end() {
     let file = file(&[UNCLIPPED, &["audit={noise_probe=0,replay_every=4}"]].concat());
     let runs = tempfile::tempdir().unwrap();
     match train(&file, &options(runs.path(), 1, false), &Silent) {
@@ -180,7 +185,12 @@ fn live() {
 fn a_run_that_replays_itself_ends_at_a_planted_error_and_does_not_go_on() {
     let child = |planted: bool| {
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["live", "--exact", "--ignored", "--nocapture"]);
+        child.args([
+            "a_run_that_replays_itself_prints_its_end",
+            "--exact",
+            "--ignored",
+            "--nocapture",
+        ]);
         match planted {
             true => child.env("UNDERTONE_FAULT", "M01"),
             false => child.env_remove("UNDERTONE_FAULT"),

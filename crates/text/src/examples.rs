@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_of_a_text() {
+    fn a_text_is_cut_into_sentences() {
         let check = |text, expected: &[u32]| check(Examples::Sentences, 4, text, expected);
         check("The cat sat.", &[4, 3, 4, 5, 2]);
         check("The cat. The dog!", &[3, 3, 4, 2, 3, 3, 0, 2]);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_of_a_text() {
+    fn a_text_is_cut_into_windows() {
         let check = |text, expected: &[u32]| check(Examples::Windows, 3, text, expected);
         check("The cat.", &[3, 3, 4, 2]);
         check("the", &[2, 3, 2]);

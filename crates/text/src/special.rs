@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn candidates() {
+    fn only_words_and_a_wanted_end_are_candidates() {
         let candidates = |ids: SpecialIds, with_eos| -> Vec<u32> {
             (0..5).filter(|&id| ids.is_candidate(id, with_eos)).collect()
         };

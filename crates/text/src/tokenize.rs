@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn sentence_ends() {
+    fn sentences_end_at_marks_and_lines() {
         fn check(text: &str, expected: &[&str]) {
             let mut got = Vec::new();
             sentences(text, |sentence| got.push(sentence));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn word_edges() {
+    fn words_lose_their_edges_and_capitals() {
         fn check(sentence: &str, expected: &[&str]) {
             assert_eq!(cut(sentence).concat(), expected);
         }

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn files() {
+    fn bad_lines_of_a_vocabulary_are_named() {
         check(b"the\nto\n", Ok(&["the", "to"]));
         check(b"the\r\n\n to \n", Ok(&["the", "to"]));
         check(b"the\t900\nto\t80", Ok(&["the", "to"]));
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn ids() {
+    fn words_have_ids_after_the_special_ones() {
         let vocab = Vocab::from_words(b"the\nto\n").unwrap();
         assert_eq!(vocab.len(), 5);
         assert_eq!(

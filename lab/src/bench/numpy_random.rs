@@ -86,7 +86,7 @@ mod tests {
 
     /// Values printed by numpy 2 for the same seeds.
     #[test]
-    fn numpy_values() {
+    fn draws_equal_those_of_numpy() {
         assert_eq!(
             mix_entropy(&[17, 5]),
             [2_708_679_021, 2_763_364_676, 4_131_932_332, 2_442_085_429]

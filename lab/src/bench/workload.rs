@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_the_peers() {
+    fn ids_equal_those_of_the_peers() {
         use Model::{Dplm, Stackoverflow};
         let zero = [2195, 2, 131, 20, 4, 24, 36, 222, 757, 0];
         check(Stackoverflow, 0, &zero, 6, (1_280_164, 1_273_834));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_per_client() {
+    fn operations_per_client_equal_known_counts() {
         let flops = |model| {
             let workload = Workload::of(model);
             workload.flops_per_token(model) * workload.tokens_per_client() as f64

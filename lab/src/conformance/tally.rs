@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn counts() {
+    fn a_tally_counts_passed_failed_and_skipped_cases() {
         let mut tally = Tally::default();
         tally.ids("a", &[1, 2], &[1, 2]);
         tally.ids("b", &[1, 2], &[2, 1]);

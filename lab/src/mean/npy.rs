@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_both_types() {
+    fn rows_of_both_types_are_read() {
         let header =
             |descr, shape| format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
         let narrow: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]

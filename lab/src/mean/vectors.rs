@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn norms_and_places() {
+    fn vectors_have_their_norms_and_places() {
         for seed in 0..20 {
             let ball = Kind::Ball.draw(50, seed, 3);
             assert!(norm(&ball) <= 1.0 + 1e-6 && norm(&ball) > 0.8);

@@ -146,58 +146,58 @@ mod tests {
     }
 
     #[test]
-    fn dplm_table_1() {
+    fn dplm_table_1_is_reproduced() {
         check("dplm-table-1", 42, 0);
     }
 
     #[test]
-    fn dplm_table_2() {
+    fn dplm_table_2_is_reproduced() {
         check("dplm-table-2", 6, 0);
     }
 
     #[test]
-    fn dplm_text() {
+    fn the_text_of_dplm_is_reproduced() {
         check("dplm-text", 3, 0);
     }
 
     #[test]
-    fn gboard_table_1() {
+    fn gboard_table_1_is_reproduced() {
         check("gboard-table-1", 13, 1);
     }
 
     #[test]
-    fn gboard_table_2() {
+    fn gboard_table_2_is_reproduced() {
         check("gboard-table-2", 14, 0);
     }
 
     #[test]
-    fn gboard_text() {
+    fn the_text_of_gboard_is_reproduced() {
         check("gboard-text", 5, 0);
     }
 
     #[test]
-    fn gboard_figure_4() {
+    fn gboard_figure_4_is_reproduced() {
         check("gboard-figure-4", 21, 1);
     }
 
     #[test]
-    fn blt_extrapolation() {
+    fn blt_extrapolation_is_reproduced() {
         check("blt-figure-8", 6, 0);
         check("blt-figure-9", 8, 4);
     }
 
     #[test]
-    fn blt_table_4() {
+    fn blt_table_4_is_reproduced() {
         check("blt-table-4", 20, 4);
     }
 
     #[test]
-    fn blt_table_3_losses() {
+    fn blt_table_3_losses_are_reproduced() {
         check("blt-table-3-losses", 16, 2);
     }
 
     #[test]
-    fn blt_figures() {
+    fn the_figures_of_blt_are_reproduced() {
         for id in ["blt-figure-5", "blt-figure-6", "blt-figure-10"] {
             check(id, 0, 0);
             for figure in run(id, &QUICK).unwrap().figures {
@@ -209,29 +209,29 @@ mod tests {
     }
 
     #[test]
-    fn gboard_algorithm_2() {
+    fn gboard_algorithm_2_is_reproduced() {
         check("gboard-algorithm-2", 0, 0);
     }
 
     #[test]
-    fn cpsgd() {
+    fn theorem_and_figures_of_cpsgd_are_reproduced() {
         check("cpsgd-theorem-1", 14, 0);
         check("cpsgd-figure-1", 0, 0);
         check("cpsgd-figure-2", 0, 0);
     }
 
     #[test]
-    fn secagg_parameters() {
+    fn secagg_parameters_are_reproduced() {
         check("secagg-parameters", 48, 0);
     }
 
     #[test]
-    fn userdp_figure_1() {
+    fn userdp_figure_1_is_reproduced() {
         check("userdp-figure-1", 19, 0);
     }
 
     #[test]
-    fn userdp_els_and_uls() {
+    fn userdp_els_and_uls_are_reproduced() {
         check("userdp-lemma-1", 0, 0);
         check("userdp-figure-2", 0, 0);
         check("userdp-figure-3", 0, 0);

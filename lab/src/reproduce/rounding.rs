@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn print() {
+    fn values_print_as_their_rounding_says() {
         check(Rounding::Nearest { decimals: 2 }, 3.8164, "3.82");
         check(Rounding::Truncated { decimals: 2 }, 3.8164, "3.81");
         check(Rounding::Truncated { decimals: 2 }, 3.819_999, "3.81");

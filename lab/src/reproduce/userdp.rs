@@ -46,7 +46,7 @@ mod tests {
 
     /// With one example per user, the two algorithms are one mechanism. The value is of [`calibrate`]'s own example.
     #[test]
-    fn one_example_a_user() {
+    fn uls_noise_is_calibrated_and_below_els_noise() {
         let promise = Promise {
             epsilon: 2.0,
             delta: 1e-6,

@@ -22,7 +22,7 @@ fn close(value: &Value, expected: f64, tolerance: f64) {
 }
 
 #[test]
-fn binomial_by_theorem_and_exactly() {
+fn binomial_answers_by_theorem_and_exactly() {
     let answer = json("binomial --trials 2000 --l1 1 --delta 1e-6");
     close(&answer["epsilon_theorem"], 0.637_513_410_643_578, 1e-9);
     close(&answer["epsilon_exact"], 0.168_253_358_679_362_2, 1e-8);

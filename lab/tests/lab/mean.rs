@@ -92,7 +92,7 @@ fn errors_are_as_expected() {
 }
 
 #[test]
-fn files_seeds_and_pictures() {
+fn a_file_is_measured_and_a_seed_repeats_it() {
     let folder = Folder::new();
     folder.write("updates.npy", npy(&[[3.0, 4.0], [0.0, 0.5], [0.3, 0.0]]));
     let line =
@@ -122,7 +122,7 @@ fn files_seeds_and_pictures() {
 }
 
 #[test]
-fn bad_input() {
+fn bad_settings_and_files_are_refused() {
     let folder = Folder::new();
     folder.write("text.npy", "not numpy");
     folder.write("nan.npy", npy(&[[0.0, 1.0], [f32::NAN, 0.0]]));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{read, root};
 
 /// Files with this ending below the root, without hidden folders and those of builds and runs.
-fn files(ending: &str) -> Vec<PathBuf> {
+pub(super) fn files(ending: &str) -> Vec<PathBuf> {
     fn walk(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();

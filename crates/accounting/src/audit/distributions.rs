@@ -199,7 +199,7 @@ mod tests {
 
     /// Two degrees of freedom have an exponential tail, and one that of the normal distribution; many are nearly normal.
     #[test]
-    fn chi_squared_closed_forms() {
+    fn chi_squared_tails_match_closed_forms() {
         for x in [1e-3, 0.5, 2.0, 9.0, 60.0] {
             let (_, above) = chi_squared_tails(2.0, x);
             assert!((above / (-0.5 * x).exp() - 1.0).abs() < 1e-12, "{x}: {above}");
@@ -240,7 +240,7 @@ mod tests {
 
     /// The asymptotic points of the Kolmogorov distribution in every table.
     #[test]
-    fn kolmogorov_points() {
+    fn the_kolmogorov_tail_has_its_tabulated_points() {
         let count = 1_000_000_000_000;
         for (scaled, tail) in [(1.224, 0.1), (1.358_1, 0.05), (1.627_6, 0.01), (1.949_5, 0.001)] {
             let got = kolmogorov_tail(scaled / 1e6, count);

@@ -339,7 +339,7 @@ mod tests {
 
     /// Sums by mpmath at 30 to 40 digits.
     #[test]
-    fn many_trials() {
+    fn deltas_of_many_trials_equal_values_of_mpmath() {
         close(delta(1_000_000, 0.5, 500, 4.0), 4.712_542_725_223_06e-5, 1e-11);
         close(delta(1_000_000, 0.3, 100, 1.0), 1.706_200_243_438_132e-7, 1e-11);
         close(
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn small_and_disjoint() {
+    fn delta_is_exact_for_one_trial_and_disjoint_outcomes() {
         // One trial: P = (1 - p, p) on {0, 1}, Q on {1, 2}: 1 - p of P is impossible under Q, p of Q under P.
         close(delta(1, 0.5, 1, 0.0), 0.5, 1e-15);
         close(delta(1, 0.3, 1, 0.0), 0.7, 1e-15);
@@ -382,7 +382,7 @@ mod tests {
 
     /// T releases enumerated outcome by outcome; the oracle enumerates the same losses by itself.
     #[test]
-    fn composition_by_enumeration() {
+    fn composed_releases_match_an_enumeration() {
         let check = |trials, count, epsilon: f64, want: f64| {
             let one = ShiftedBinomial::new(trials, 0.5, 1)
                 .unwrap()
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn extreme_probabilities() {
+    fn extreme_probabilities_leave_delta_accurate() {
         for p in [1e-300, 1e-20, 1.0 - 1e-16] {
             let got = delta(1000, p, 1, 1.0);
             assert!(got > 0.999 && got <= 1.0, "{p}: {got}");
@@ -459,7 +459,9 @@ mod tests {
         }
 
         #[test]
-        fn monotone(trials in 10u64..5000, p in 0.05f64..0.95, shift in 1u64..10, epsilon in 0.0f64..3.0) {
+        fn delta_rises_with_shift_falls_with_epsilon_and_trials(
+            trials in 10u64..5000, p in 0.05f64..0.95, shift in 1u64..10, epsilon in 0.0f64..3.0,
+        ) {
             let base = delta(trials, p, shift, epsilon);
             prop_assert!(delta(trials, p, shift + 1, epsilon) >= base * (1.0 - 1e-12));
             prop_assert!(delta(trials, p, shift, epsilon + 0.1) <= base * (1.0 + 1e-12));

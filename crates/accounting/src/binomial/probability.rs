@@ -167,7 +167,7 @@ mod tests {
 
     /// Values by mpmath at 40 digits.
     #[test]
-    fn log_masses() {
+    fn log_masses_equal_values_of_mpmath() {
         let check = |trials, p, x, want: f64| {
             let got = Binomial::new(trials, p).log_mass(x);
             assert!(
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_both_ways() {
+    fn losses_are_differences_of_log_masses() {
         for (trials, p, shift) in [(50, 0.5, 1), (1000, 0.2, 30), (1000, 0.2, 64), (1000, 0.8, 65)] {
             let binomial = Binomial::new(trials, p);
             for x in shift..=trials {

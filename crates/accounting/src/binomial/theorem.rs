@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn constants() {
+    fn constants_of_the_theorem_have_known_values() {
         let at = |p| BinomialNoise::new(1, 1, p, 1.0).unwrap().constants();
         let half = at(0.5);
         close(half.b, 1.0 / 3.0);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn fewest_trials() {
+    fn one_trial_less_misses_the_target() {
         let one = Sensitivities::new(1.0, 1.0, 1.0).unwrap();
         let noise = |trials| BinomialNoise::new(4, trials, 0.3, 0.5).unwrap();
         let target = Epsilon::new(0.7).unwrap();
@@ -335,7 +335,7 @@ mod tests {
 
     /// Equation 10 by hand: d = 4, D = X_max, k = 3, delta = 2 / e.
     #[test]
-    fn quantization() {
+    fn quantization_has_the_sensitivities_of_equation_10() {
         let got = Sensitivities::of_quantization(4, 3, 1.0, 1.0, delta(2.0 / std::f64::consts::E)).unwrap();
         let deviation = 8f64.sqrt();
         let l1 = 4.0 + deviation + 4.0 / 3.0;
@@ -365,7 +365,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_below_the_exact_value(
+        fn the_theorem_is_never_below_the_exact_value(
             trials in 2000u64..200_000, p in 0.2f64..0.8, shift in 1u64..20, log10_delta in -9.0f64..-3.0,
         ) {
             let (moved, delta) = (shift as f64, delta(10f64.powf(log10_delta)));
@@ -378,7 +378,7 @@ mod tests {
         }
 
         #[test]
-        fn monotone(
+        fn epsilon_is_monotone_in_all_but_the_probability(
             trials in 100_000u64..10_000_000, p in 0.2f64..0.8, l1 in 1.0f64..5.0, l2 in 0.5f64..1.0,
             l_inf in 0.1f64..0.5, factor in 1.01f64..1.5, d in 1u64..1000,
         ) {

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn totals() {
+    fn probabilities_of_the_outcomes_sum_to_one() {
         for sigma in [0.05, 0.3, 0.399_999, 0.4, 0.7, 1.0, 30.0] {
             let outcomes = outcomes(sigma, 3, -700.0).unwrap();
             for logs in [&outcomes.log_p, &outcomes.log_q] {
@@ -148,7 +148,9 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
         #[test]
-        fn monotone(sigma in 0.2f64..20.0, sensitivity in 1u64..8, epsilon in 0.0f64..5.0) {
+        fn delta_rises_with_sensitivity_and_keeps_the_zcdp_bound(
+            sigma in 0.2f64..20.0, sensitivity in 1u64..8, epsilon in 0.0f64..5.0,
+        ) {
             let delta = |sigma, sensitivity, epsilon| {
                 let epsilon = Epsilon::new(epsilon).unwrap();
                 outcomes(sigma, sensitivity, -60.0).unwrap().delta(epsilon)

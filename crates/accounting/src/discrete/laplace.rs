@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_and_pure_epsilon() {
+    fn epsilon_is_pure_and_probabilities_sum_to_one() {
         for (a, sensitivity) in [(0.5, 2), (0.1, 1), (3.0, 7), (1e-6, 3)] {
             let outcomes = outcomes(a, sensitivity, -60.0).unwrap();
             let total: f64 = outcomes.log_p.iter().map(|log| log.exp()).sum();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn distant_centres() {
+    fn distant_centres_need_few_outcomes() {
         let far = outcomes(1.0, 1 << 40, -50.0).unwrap();
         assert!(far.log_p.len() < 110 && far.missing_p < (-50f64).exp() * 1.001);
         let total: f64 = far.log_p.iter().map(|log| log.exp()).sum();
@@ -117,7 +117,9 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
         #[test]
-        fn against_the_definition(a in 0.05f64..3.0, sensitivity in 1u64..20, epsilon in 0.0f64..6.0) {
+        fn delta_matches_the_definition_both_ways(
+            a in 0.05f64..3.0, sensitivity in 1u64..20, epsilon in 0.0f64..6.0,
+        ) {
             let outcomes = outcomes(a, sensitivity, -50.0).unwrap();
             let delta = outcomes.delta(Epsilon::new(epsilon).unwrap());
             prop_assert!((delta - naive(a, sensitivity, epsilon)).abs() < 1e-12);

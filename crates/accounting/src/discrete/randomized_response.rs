@@ -98,14 +98,14 @@ mod tests {
     /// dp-accounting 0.6.0 reports 1.0986986666657776 for two buckets at 1/2; the exact value is `ln(3 -
     /// delta / P(other))`.
     #[test]
-    fn two_buckets() {
+    fn two_buckets_have_the_epsilon_in_closed_form() {
         let got = epsilon(&outcomes(2, 0.5).unwrap(), 1e-6).unwrap();
         assert!((got - (3.0 - 4e-6f64).ln()).abs() < 1e-14, "{got}");
         assert!(got <= 1.098_698_666_665_777_6 && got > 1.098_698_666_665_777_6 - 1e-4);
     }
 
     #[test]
-    fn extremes() {
+    fn epsilon_is_zero_or_absent_at_the_extremes() {
         assert_eq!(epsilon(&outcomes(5, 1.0).unwrap(), 1e-12), Some(0.0));
         assert_eq!(epsilon(&outcomes(1, 0.3).unwrap(), 1e-12), Some(0.0));
         assert_eq!(epsilon(&outcomes(5, 0.0).unwrap(), 1e-12), None);
@@ -123,7 +123,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sums_and_order(num_buckets in 2u64..1000, noise in 0.0f64..1.0, epsilon in 0.0f64..8.0) {
+        fn zeroing_out_and_more_noise_never_raise_delta(
+            num_buckets in 2u64..1000, noise in 0.0f64..1.0, epsilon in 0.0f64..8.0,
+        ) {
             let (replace, zero) = (outcomes(num_buckets, noise).unwrap(), zero_out_outcomes(num_buckets, noise).unwrap());
             for logs in [&replace.log_p, &replace.log_q, &zero.log_p, &zero.log_q] {
                 let total: f64 = logs.iter().map(|log| log.exp()).sum();

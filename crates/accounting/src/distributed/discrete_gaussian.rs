@@ -133,7 +133,7 @@ mod tests {
 
     /// Two and three narrow shares summed outcome by outcome: the bound must hold where tau is not small.
     #[test]
-    fn above_the_enumerated_sum() {
+    fn the_bound_is_above_the_enumerated_sum() {
         for (sigma, clients, order) in [(0.5, 2, 2.0), (0.5, 3, 8.0), (0.6, 2, 3.5), (0.9, 3, 16.0)] {
             let one = discrete::gaussian::outcomes(sigma, 1, -60.0).unwrap();
             // Probabilities of one share on [-reach, reach]; the last outcome belongs to Q alone.
@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn monotone(
+        fn rdp_rises_with_clip_norm_and_falls_with_noise(
             clip in 0.5f64..5.0, gamma in 0.01f64..0.5, d in 1u64..5000, factor in 1.5f64..10.0, clients in 1u64..500,
             order in 1.1f64..100.0,
         ) {

@@ -145,7 +145,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn monotone(clip in 0.1f64..100.0, granularity in 0.001f64..1.0, d in 1u64..100_000, beta in 0.01f64..0.9) {
+        fn rounded_norms_rise_with_clip_norm_granularity_and_dimension(
+            clip in 0.1f64..100.0, granularity in 0.001f64..1.0, d in 1u64..100_000, beta in 0.01f64..0.9,
+        ) {
             let base = rounded(clip, granularity, d, beta);
             prop_assert!(base.l2() >= clip * (1.0 - 1e-12));
             prop_assert!(base.l1() >= base.l2() * (1.0 - 1e-12));

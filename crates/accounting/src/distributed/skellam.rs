@@ -116,7 +116,7 @@ mod tests {
 
     /// The bound against the divergence summed from the distribution, one coordinate.
     #[test]
-    fn above_the_exact_divergence() {
+    fn the_bound_is_above_the_exact_divergence() {
         for (mu, shift) in [(0.5, 1), (1.0, 2), (4.0, 1), (30.0, 3), (200.0, 10)] {
             let reach = 60 + (20.0 * f64::sqrt(mu)) as i64;
             let pair = Outcomes {
@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn monotone(
+        fn rdp_rises_with_clip_norm_and_falls_with_noise(
             clip in 0.5f64..5.0, gamma in 0.001f64..0.5, d in 1u64..5000, stddev in 0.1f64..10.0, order in 1.1f64..100.0,
         ) {
             let rdp = |clip, gamma, d, stddev, order| mechanism(clip, gamma, d, 0.3, stddev).rdp(order).unwrap();

@@ -144,7 +144,7 @@ mod tests {
 
     /// Sums of the masses, term by term (mpmath at 40 digits).
     #[test]
-    fn upper_tails() {
+    fn upper_tails_equal_sums_and_stay_below_chernoff() {
         for (n, p, min, want) in [
             (10, 0.3, 0, 1.0),
             (10, 0.3, 4, 0.350_389_281_6),

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths() {
+    fn a_length_is_the_next_fast_one() {
         for (min, want) in [
             (1, 16),
             (16, 16),

@@ -305,7 +305,7 @@ mod tests {
 
     /// Truths by inverting the cumulant generating function along a line in the complex plane (numpy).
     #[test]
-    fn rare_large_losses() {
+    fn rare_large_losses_are_bounded_on_both_sides() {
         check(&poisson(0.001, 0.8, 10_000), 1e-18f64.ln(), 5.019_299, 5e-6, 1e-2);
     }
 
@@ -331,7 +331,7 @@ mod tests {
 
     /// Losses so large that a lattice point, as a multiple of the step, is rounded by more than a billionth of a step.
     #[test]
-    fn repro_cells_without_width() {
+    fn cells_without_width_keep_delta_close() {
         let log_delta = poisson(1e-6, 0.5, 1_000_000).log_delta(Bound::Upper, 0.563_214_440_391_461_3);
         assert!((log_delta.exp() / 9.963e-10 - 1.0).abs() < 1e-2, "{log_delta}");
     }

@@ -118,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn odd_curves() {
+    fn odd_curves_give_the_best_epsilon_they_allow() {
         assert_eq!(epsilon(|_| f64::INFINITY, -10.0).0, f64::INFINITY);
         assert_eq!(epsilon(|_| f64::NAN, -10.0).0, f64::INFINITY);
         assert_eq!(epsilon(|_| 0.0, -10.0).0, 0.0);

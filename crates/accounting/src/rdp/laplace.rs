@@ -86,7 +86,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn monotone_and_bounded(log_scale in -6.0f64..8.0, order in 1.000_001f64..500.0, factor in 1.01f64..3.0) {
+        fn rdp_is_monotone_and_below_pure_epsilon(
+            log_scale in -6.0f64..8.0, order in 1.000_001f64..500.0, factor in 1.01f64..3.0,
+        ) {
             let scale = log_scale.exp();
             let value = rdp(scale, order).unwrap();
             let (pure, slack) = (1.0 / scale, 1.0 + 1e-12);

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes() {
+    fn rdp_is_zero_or_infinite_at_the_extremes() {
         assert_eq!(rdp(7, 1.0, 3.0).unwrap(), 0.0);
         assert_eq!(rdp(1, 0.0, 3.0).unwrap(), 0.0);
         assert_eq!(rdp(7, 0.0, 3.0).unwrap(), f64::INFINITY);
@@ -144,7 +144,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn against_the_outcomes(num_buckets in 2u64..1000, noise in 0.001f64..0.99, order in 1.01f64..300.0) {
+        fn rdp_matches_the_divergence_of_the_outcomes(
+            num_buckets in 2u64..1000, noise in 0.001f64..0.99, order in 1.01f64..300.0,
+        ) {
             let pair = outcomes(num_buckets, noise).unwrap();
             let want = pair.renyi_divergence(order);
             let got = rdp(num_buckets, noise, order).unwrap();

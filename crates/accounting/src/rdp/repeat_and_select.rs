@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn limits() {
+    fn extreme_repetitions_keep_epsilon_within_its_limits() {
         let (orders, divergences) = gaussian(5.0);
         let once = curve(&orders, &divergences, negative_binomial(0.3, 1.0)).unwrap();
         assert_eq!(once, divergences);
@@ -252,7 +252,9 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
         #[test]
-        fn monotone(z in 0.5f64..20.0, shape in -0.9f64..3.0, mean in 1.0f64..500.0, factor in 1.01f64..2.0) {
+        fn epsilon_rises_with_the_mean_and_falls_with_noise(
+            z in 0.5f64..20.0, shape in -0.9f64..3.0, mean in 1.0f64..500.0, factor in 1.01f64..2.0,
+        ) {
             let negative = |z, mean| epsilon(z, negative_binomial(shape, mean), 1e-6);
             prop_assert!(negative(z, mean * factor) >= negative(z, mean));
             prop_assert!(negative(z * factor, mean) <= negative(z, mean));

@@ -280,7 +280,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn against_all_sets(
+        fn the_sensitivity_is_the_maximum_over_all_sets(
             (rounds, bands, columns) in columns(),
             schema in exhaustive::schema(6, 5),
             signs in prop::collection::vec(prop::bool::ANY, 11),

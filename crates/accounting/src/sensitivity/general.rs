@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn columns() {
+    fn columns_give_the_products_of_rows() {
         let rows = LowerTriangular::new(3, &[1.0, 0.0, 0.0, 0.5, 2.0, 0.0, 0.0, 0.25, 3.0]).unwrap();
         let short = vec![vec![1.0, 0.5], vec![2.0, 0.25, 9.0], vec![3.0]];
         let columns = LowerTriangular::from_columns(short).unwrap();
@@ -414,7 +414,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn non_negative((rounds, entries) in matrix(0.0), schema in exhaustive::schema(5, 4)) {
+        fn non_negative_entries_are_exact_under_exact_spacing(
+            (rounds, entries) in matrix(0.0), schema in exhaustive::schema(5, 4),
+        ) {
             check(rounds, &entries, &schema)?;
             if schema.spacing() == Spacing::Exactly {
                 let matrix = LowerTriangular::new(rounds, &entries).unwrap();
@@ -423,12 +425,14 @@ mod tests {
         }
 
         #[test]
-        fn any_signs((rounds, entries) in matrix(-1.0), schema in exhaustive::schema(5, 4)) {
+        fn bounds_hold_for_any_signs((rounds, entries) in matrix(-1.0), schema in exhaustive::schema(5, 4)) {
             check(rounds, &entries, &schema)?;
         }
 
         #[test]
-        fn banded((rounds, mut entries) in matrix(-1.0), gap in 1u64..5, max_par in 1u64..5) {
+        fn the_bound_is_exact_for_banded_matrices(
+            (rounds, mut entries) in matrix(-1.0), gap in 1u64..5, max_par in 1u64..5,
+        ) {
             for (index, entry) in entries.iter_mut().enumerate() {
                 if (index / rounds).saturating_sub(index % rounds) >= gap as usize {
                     *entry = 0.0;

@@ -313,7 +313,7 @@ mod tests {
 
     /// Upper and lower bounds that an independent implementation found equal, at n = 2052, k = 6, gap 342.
     #[test]
-    fn reference_values() {
+    fn sensitivities_match_an_independent_implementation() {
         let check = |theta: &[f64], omega: &[f64], want: f64| {
             let strategy = NormalisedToeplitz::new(buffered(theta, omega, 2052)).unwrap();
             let got = strategy.squared_sensitivity(2052, &at_least(342, 6)).unwrap();
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn tails_that_underflow() {
+    fn a_tail_that_underflows_leaves_the_bound_tight() {
         let coefficients = buffered(&[0.1], &[0.05], 600);
         assert_eq!(coefficients[599], 0.0);
         let strategy = NormalisedToeplitz::new(coefficients).unwrap();
@@ -443,7 +443,7 @@ mod tests {
         }
 
         #[test]
-        fn bounds_hold(
+        fn bounds_hold_over_all_sets(
             coefficients in prop::collection::vec(prop_oneof![1 => Just(0.0), 4 => -0.3..1.0f64], 1..=11),
             stop in 0usize..4,
             schema in exhaustive::schema(5, 4),
@@ -465,7 +465,9 @@ mod tests {
         }
 
         #[test]
-        fn a_run_that_stops_early(coefficients in mixture(), stop in 1usize..5, schema in exhaustive::schema(4, 4)) {
+        fn a_run_that_stops_early_stays_below_its_bound(
+            coefficients in mixture(), stop in 1usize..5, schema in exhaustive::schema(4, 4),
+        ) {
             let rounds = coefficients.len().saturating_sub(stop).max(1);
             let strategy = NormalisedToeplitz::new(coefficients.clone()).unwrap();
             let bound = strategy.squared_sensitivity_bound(rounds, &schema).unwrap().get();

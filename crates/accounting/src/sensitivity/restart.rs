@@ -178,7 +178,7 @@ mod tests {
 
     /// `rdp_tfp_sum` of TF-Privacy's compute_rdp_tree_restart.
     #[test]
-    fn reference_cases() {
+    fn rdp_equals_that_of_tf_privacy() {
         let check = |trees: &[u64], noise: f64, order: f64, want: f64| {
             let got = rdp_once_per_tree(trees, NoiseMultiplier::new(noise).unwrap(), order).unwrap();
             assert!((got - want).abs() <= 1e-12 * want, "{trees:?}: {got}");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths() {
+    fn rounds_are_cut_into_trees_of_their_lengths() {
         assert_eq!(tree_rounds(100, 128, 1024).unwrap(), [100]);
         assert_eq!(tree_rounds(128, 128, 1024).unwrap(), [128]);
         assert_eq!(tree_rounds(1152, 128, 1024).unwrap(), [128, 1024]);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn squared_norms_of_sets() {
+    fn squared_norms_of_sets_have_known_values() {
         let check = |trees: &[u64], set: &[u64], want: f64| {
             assert_eq!(squared_norm(trees, set).unwrap().get(), want, "{trees:?} {set:?}");
         };
@@ -253,7 +253,7 @@ mod tests {
         }
 
         #[test]
-        fn as_over_all_sets(
+        fn the_sensitivity_is_the_maximum_over_all_sets(
             trees in prop::collection::vec(1u64..=7, 1..=4),
             schema in exhaustive::schema(9, 6),
         ) {

@@ -95,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_over_all_sets(
+        fn the_sum_is_the_maximum_over_all_sets(
             weights in prop::collection::vec(-20i32..50, 1..=12),
             schema in exhaustive::schema(7, 5),
         ) {

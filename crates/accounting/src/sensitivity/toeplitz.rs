@@ -255,7 +255,7 @@ mod tests {
 
     /// [BLT] Table 4; the values from the Appendix A coefficients by an independent implementation.
     #[test]
-    fn production_runs() {
+    fn production_runs_have_their_sensitivity_and_epsilon() {
         let check =
             |theta: &[f64], omega: &[f64], (rounds, min_sep, max_par), noise, squared: f64, epsilon: f64| {
                 let strategy = Toeplitz::buffered(theta, omega, rounds).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn coefficients_of_a_blt() {
+    fn a_blt_has_its_coefficients_and_refuses_steep_ones() {
         let strategy = Toeplitz::buffered(&[0.5, 1.0], &[0.4, 0.1], 4).unwrap();
         let want = [1.0, 0.5, 0.3, 0.2];
         for (got, want) in strategy.coefficients().iter().zip(want) {
@@ -367,7 +367,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn exact_as_over_all_sets(
+        fn the_sensitivity_is_the_maximum_over_all_sets(
             steps in prop::collection::vec(prop_oneof![Just(0.0), 0.0..1.0f64], 1..=12),
             schema in exhaustive::schema(6, 5),
         ) {
@@ -419,7 +419,9 @@ mod tests {
         }
 
         #[test]
-        fn monotone(decay in 0.1..1.0f64, scale in 0.0..1.0f64, gap in 1u64..40, max_par in 1u64..9, more in 1u64..20) {
+        fn sensitivity_rises_with_rounds_and_falls_with_gap(
+            decay in 0.1..1.0f64, scale in 0.0..1.0f64, gap in 1u64..40, max_par in 1u64..9, more in 1u64..20,
+        ) {
             let squared = |rounds, gap, max_par| {
                 let strategy = Toeplitz::buffered(&[decay], &[scale], rounds).unwrap();
                 strategy.squared_sensitivity(&at_least(gap, max_par)).unwrap().get() * (1.0 + 1e-12)
@@ -431,7 +433,9 @@ mod tests {
         }
 
         #[test]
-        fn windows(values in prop::collection::vec(0u32..100, 0..30), width in 1usize..12) {
+        fn window_sums_match_the_definition(
+            values in prop::collection::vec(0u32..100, 0..30), width in 1usize..12,
+        ) {
             let values: Vec<f64> = values.into_iter().map(f64::from).collect();
             for (i, got) in window_sums(&values, width).into_iter().enumerate() {
                 prop_assert_eq!(got, values[(i + 1).saturating_sub(width)..=i].iter().sum::<f64>());

@@ -123,7 +123,7 @@ mod tests {
     /// Rounds, MinS, MaxP of [Gboard] Tables 1-2 and some corners; sums of squares by TF-Privacy's recursion
     /// and an independent dynamic programme.
     #[test]
-    fn reference_rows() {
+    fn sensitivities_equal_those_of_two_references() {
         check(930, 212, 4, 47.0, 4);
         check(980, 226, 4, 47.0, 4);
         check(1280, 180, 5, 87.0, 5);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn epsilon_of_a_table_row() {
+    fn a_table_row_has_its_epsilon() {
         let schema = at_least(213, 4);
         let tree = squared_sensitivity(930, &schema).unwrap().squared_sensitivity;
         let rho = tree.rho(NoiseMultiplier::new(7.0).unwrap()).unwrap();
@@ -201,7 +201,9 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
         #[test]
-        fn as_over_all_sets(rounds in 1usize..=16, schema in exhaustive::schema(9, 6)) {
+        fn the_sensitivity_is_the_maximum_over_all_sets(
+            rounds in 1usize..=16, schema in exhaustive::schema(9, 6),
+        ) {
             let got = squared_sensitivity(rounds as u64, &schema).unwrap();
             let want = exhaustive::maximum(rounds, &schema, |set| value(rounds, set));
             prop_assert_eq!(got.squared_sensitivity.get(), want);
@@ -215,7 +217,9 @@ mod tests {
         }
 
         #[test]
-        fn monotone(rounds in 1u64..3000, gap in 1u64..400, max_par in 1u64..12, more in 1u64..50) {
+        fn sensitivity_rises_with_rounds_and_falls_with_gap(
+            rounds in 1u64..3000, gap in 1u64..400, max_par in 1u64..12, more in 1u64..50,
+        ) {
             let squared = |rounds, gap, max_par| {
                 squared_sensitivity(rounds, &at_least(gap, max_par)).unwrap().squared_sensitivity
             };

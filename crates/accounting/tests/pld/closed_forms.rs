@@ -68,7 +68,7 @@ fn two_losses_compose_as_the_closed_form() {
 
 /// Constants by convolving the loss on a lattice of distance 1e-5.
 #[test]
-fn laplace_against_direct_convolution() {
+fn laplace_matches_direct_convolution() {
     for (rounds, delta, want) in [
         (2, 1e-2, 1.959_997_36),
         (3, 1e-2, 2.921_500_62),

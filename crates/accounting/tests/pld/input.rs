@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn trivial_targets() {
+fn trivial_targets_cost_no_epsilon() {
     let accountant = composed(Recipe::Pld, AddOrRemoveOne, &[(poisson(0.01, 2.0), 100)]).unwrap();
     let loose = Delta::new(1.0 - 1e-9).unwrap();
     assert_eq!(accountant.guarantee(loose).unwrap().epsilon.get(), 0.0);
@@ -26,7 +26,7 @@ fn trivial_targets() {
 
 /// Each within a second or so, positive, and below the loosest bound there is.
 #[test]
-fn extreme_inputs() {
+fn extreme_inputs_give_positive_epsilons_below_rdp() {
     for (event, rounds, delta) in [
         (poisson(0.01, 1.0), 1000, 1e-300),
         (poisson(1e-6, 1.0), 1_000_000, 1e-9),

@@ -189,7 +189,7 @@ fn gaussians_of_any_number_of_rounds() {
 /// Constants by inverting the characteristic function: `delta(eps) = 1/(2 pi i)` times the integral of
 /// `e^{T K(s) - s eps} / (s (s + 1))` over a vertical line, `K(s) = ln E e^{s L}`.
 #[test]
-fn sampled_gaussians_at_small_deltas() {
+fn sampled_gaussians_stay_tight_at_small_deltas() {
     for (delta, want) in [
         (1e-6, 2.124_515_172),
         (1e-30, 9.341_895_639),

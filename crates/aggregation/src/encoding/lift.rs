@@ -26,7 +26,7 @@ mod tests {
     use crate::modular::Modulus;
 
     #[test]
-    fn lifts() {
+    fn lifting_recovers_the_sum() {
         for (m, clients, centre) in [(101u64, 7, 5), (128, 3, 40), ((1 << 40) + 1, 1000, 123_456)] {
             let modulus = Modulus::new(m).unwrap();
             let half = ((m - 1) / 2) as i64;

@@ -12,7 +12,7 @@ fn sample(len: usize) -> Vec<i64> {
 
 /// The matrix itself, row by row, up to 2^10; every kind of number is exact on whole numbers of this size.
 #[test]
-fn is_the_matrix() {
+fn the_transform_is_the_matrix() {
     for level in 0..=10 {
         let x = sample(1 << level);
         let naive: Vec<i64> = (0..x.len())
@@ -35,7 +35,7 @@ fn is_the_matrix() {
 
 /// Beyond both caches: single rows of the matrix, and that twice is `n` times.
 #[test]
-fn long_vectors() {
+fn long_vectors_match_rows_of_the_matrix() {
     for level in 11..=19 {
         let n = 1usize << level;
         let x = sample(n);
@@ -88,7 +88,7 @@ fn sums_are_rounded_in_the_order_of_the_levels() {
 }
 
 #[test]
-fn other_lengths() {
+fn other_lengths_are_refused() {
     for len in [0, 3, 6, 12, 1000] {
         let message = walsh_hadamard(&mut vec![0.0f32; len]).unwrap_err().to_string();
         assert_eq!(

@@ -5,7 +5,7 @@ use crate::support::{Folder, TINY, contains};
 const ASK: &str = "advise run.toml --epsilon 4 --delta 1e-4 --start-cohort 16 --probe-users 20";
 
 #[test]
-fn advice_as_text_and_json() {
+fn advice_is_shown_as_text_and_json() {
     let folder = Folder::with(TINY);
     let text = folder.succeed(format!("{ASK} --compute-budget 64"));
     contains(
@@ -27,7 +27,7 @@ fn advice_as_text_and_json() {
 }
 
 #[test]
-fn budgets_that_do_not_fit() {
+fn budgets_that_do_not_fit_are_refused() {
     let folder = Folder::with(TINY);
     let transcript = "
         $ ASK --compute-budget 100

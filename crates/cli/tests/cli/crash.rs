@@ -313,10 +313,10 @@ fn without_a_seed_no_row_is_used_twice() {
     unseeded(BLT, 8);
 }
 
-/// Kills as often as the documents claim: `cargo test -p undertone-cli --test cli -- --ignored two_hundred`.
+/// Kills as often as the documents claim: `cargo test -p undertone-cli --test cli -- --ignored two_hundred_kills`.
 #[test]
 #[ignore = "about five minutes"]
-fn two_hundred_kills() {
+fn two_hundred_kills_change_nothing_and_reuse_no_row() {
     let counts = seeded(run_file(BLT), 200);
     assert!(
         counts.of(Phase::WritingACheckpointOrItsNoise) >= 20,

@@ -73,7 +73,7 @@ fn every_kind_is_optimised() {
 }
 
 #[test]
-fn workloads_and_fixed_epochs() {
+fn losses_follow_the_workload_and_fixed_epochs() {
     let folder = Folder::new();
     folder.write("rates.txt", "1 ".repeat(30) + &"0.1,".repeat(10));
     let run = "--rounds 40 --min-sep 10 --buffers 2";
@@ -89,7 +89,7 @@ fn workloads_and_fixed_epochs() {
 }
 
 #[test]
-fn comparison_of_table_3() {
+fn a_comparison_shows_the_losses_of_table_3() {
     let folder = Folder::new();
     let line = format!("compare {TABLE_3} --dim 4050748 --target-epsilon 8 --delta 1e-10 --svg bars.svg");
     let answer = json(&folder, &line);
@@ -116,7 +116,7 @@ fn comparison_of_table_3() {
 }
 
 #[test]
-fn comparison_at_equal_noise() {
+fn a_comparison_at_equal_noise_is_sorted_by_epsilon() {
     let folder = Folder::new();
     let line = "compare --rounds 64 --min-sep 16 --kinds tree,banded,lambda --iterate-noise 20 --delta 1e-6";
     let answer = json(&folder, line);
@@ -160,7 +160,7 @@ fn named_mechanisms_are_shown() {
 }
 
 #[test]
-fn sweeps_show_robustness() {
+fn swept_losses_fall_and_never_beat_the_optimum() {
     let folder = Folder::new();
     let line = "show blt-400 tree --rounds 2000 --sweep min-sep --with-optimum 3";
     let swept = json(&folder, &format!("{line} --svg sweep.svg"));

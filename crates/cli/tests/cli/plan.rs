@@ -49,7 +49,7 @@ fn a_picture_names_its_target_and_every_mechanism() {
 }
 
 #[test]
-fn a_row_says_everything() {
+fn a_row_says_that_its_mechanism_meets_the_target() {
     let folder = Folder::new();
     let line = "plan --population 4210000 --rounds 1280 --epsilon 5 --mechanism tree,independent";
     let text = folder.succeed(line);
@@ -71,7 +71,7 @@ fn what_was_lowered_and_what_is_missed_is_said() {
 }
 
 #[test]
-fn matrices_made_for_the_question() {
+fn matrices_made_for_the_question_meet_its_target() {
     let folder = Folder::new();
     let question = "plan --population 100000 --rounds 60 --rho 0.5 --report-goal 6500 \
                     --kinds tree,blt,tree-restarts,independent --restarts 16,16 --buffers 2";

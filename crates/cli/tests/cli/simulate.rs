@@ -61,7 +61,7 @@ fn a_simulation_as_tables_files_and_json() {
 }
 
 #[test]
-fn a_sweep_over_the_timer() {
+fn a_sweep_shows_that_longer_timers_raise_min_sep() {
     let folder = folder();
     // A goal so low that the timer binds, not the population.
     folder.write(
@@ -88,7 +88,7 @@ fn a_sweep_over_the_timer() {
 }
 
 #[test]
-fn a_described_mechanism_and_none() {
+fn a_described_mechanism_or_none_is_simulated() {
     let folder = folder();
     folder.write(
         "blt.json",

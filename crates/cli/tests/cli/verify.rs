@@ -186,7 +186,7 @@ fn every_forgery_is_named() {
 }
 
 #[test]
-fn the_model_and_missing_files() {
+fn changed_models_and_missing_files_fail_verification() {
     let folder = Folder::with(ftrl("kind = \"independent\""));
     folder.succeed("train run.toml --out out");
     let mut model = folder.read("out/tiny/model.safetensors");

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn accounting_for_fixed_epochs() {
+    fn accounting_widens_fixed_epochs_to_what_happened() {
         let mut policy = Policy::new(exactly(3, 2), Enforcement::Account);
         for round in 0..3 {
             policy.admit(3 * round, &[name(1)]).unwrap();

@@ -28,7 +28,7 @@ fn text_and_variant(stream: &mut Stream, replaced: usize) -> [String; 2] {
 }
 
 #[test]
-fn grams_and_similarities_by_hand() {
+fn grams_and_similarities_match_those_by_hand() {
     assert_eq!(shingles("A b, c d e f!").len(), 2);
     assert_eq!(shingles("a b c d e"), shingles("A  B c (d) e."));
     assert_ne!(shingles("a b c d e"), shingles("e d c b a"));

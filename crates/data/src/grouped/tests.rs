@@ -238,7 +238,7 @@ fn rows_without_an_order_give_the_same_folder_in_any_order() {
 }
 
 #[test]
-fn rows_bring_what_was_promised() {
+fn a_row_without_its_promised_split_is_refused() {
     let folder = TempDir::new().unwrap();
     let output = folder.path().join("grouped");
     let promised = GrouperOptions {
@@ -266,7 +266,7 @@ fn rows_bring_what_was_promised() {
 }
 
 #[test]
-fn bad_input() {
+fn bad_input_is_refused_and_leaves_nothing() {
     let folder = TempDir::new().unwrap();
     let good = source(&folder);
     let output = folder.path().join("grouped");

@@ -111,7 +111,7 @@ mod tests {
 
     /// By mpmath at 40 digits: 1 - Phi((T - w + 1/2) / s)^k with w = floor(2^30 / sqrt(k)).
     #[test]
-    fn far_tails() {
+    fn far_tails_equal_values_of_mpmath() {
         let check = |words: u32, z: f64, threshold: i64, want: f64| {
             let got = delta(z * UNIT as f64, words, threshold);
             assert!((got / want - 1.0).abs() < 1e-12, "{got:e} {want:e}");

@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trailers() {
+    fn trailers_are_told_from_sentences() {
         fn check(line: &str, expected: bool) {
             assert_eq!(is_trailer(line), expected, "{line}");
         }

@@ -130,7 +130,7 @@ fn counting_forgets_rare_words_to_stay_small() {
 }
 
 #[test]
-fn bad_input() {
+fn bad_tokenizers_are_refused_with_their_reason() {
     let folder = TempDir::new().unwrap();
     for (kind, size, text, part) in [
         (

@@ -55,7 +55,7 @@ fn empty_table() -> Vec<u8> {
 }
 
 #[test]
-fn parquet_columns() {
+fn missing_and_mistyped_parquet_columns_are_named() {
     for (options, parts) in cases(
         r#"
         $ , text = "txt"
@@ -101,7 +101,7 @@ fn parquet_columns() {
 }
 
 #[test]
-fn parquet_types_that_are_read() {
+fn parquet_text_of_any_string_type_is_read() {
     let times: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![2000, 1000]));
     let dictionary: DictionaryArray<Int32Type> = ["two words", "two"].into_iter().collect();
     let users: ArrayRef = Arc::new(UInt32Array::from(vec![7, 7]));
@@ -124,7 +124,7 @@ fn parquet_types_that_are_read() {
 }
 
 #[test]
-fn damaged_files() {
+fn damaged_and_empty_files_are_refused() {
     let good = good_table();
     let half = &good[..good.len() / 2];
     for (kind, contents, parts) in [
@@ -154,7 +154,7 @@ fn damaged_files() {
 }
 
 #[test]
-fn jsonl_lines() {
+fn bad_jsonl_lines_are_named() {
     let good = "{\"user_id\": \"a\", \"text\": \"two words\"}\n";
     for (line, parts) in cases(
         r#"
@@ -180,7 +180,7 @@ fn jsonl_lines() {
 }
 
 #[test]
-fn csv_lines() {
+fn bad_csv_lines_are_named() {
     for (options, contents, parts) in [
         (
             "",
@@ -213,7 +213,7 @@ fn csv_lines() {
 }
 
 #[test]
-fn split_values() {
+fn unknown_splits_and_empty_partitions_are_refused() {
     let row = |part: &str| format!("{{\"user_id\": 1, \"text\": \"a b\", \"part\": \"{part}\"}}\n");
     check(
         "jsonl",
@@ -274,7 +274,7 @@ fn pipes_and_devices_are_no_sources() {
 }
 
 #[test]
-fn parts_of_a_folder() {
+fn bad_parts_of_a_folder_are_named() {
     let folder = Folder::with_vocabulary();
     let part = |name: &str, contents: &[u8]| folder.write(&format!("input/{name}"), contents);
     fs::create_dir(folder.path("input")).unwrap();
@@ -303,7 +303,7 @@ fn parts_of_a_folder() {
 }
 
 #[test]
-fn users_without_text() {
+fn users_without_text_are_left_out() {
     let nothing = "{\"user_id\": 1, \"text\": \"word\"}\n{\"user_id\": 2, \"text\": \"!!!\"}\n";
     let parts = "no user has usable text: input has 2 users in 2 rows";
     check("jsonl", "", nothing, parts);
@@ -322,7 +322,7 @@ fn users_without_text() {
 }
 
 #[test]
-fn paths() {
+fn paths_that_cannot_be_used_are_named() {
     let folder = Folder::with_vocabulary();
     for (path, parts) in cases(
         r#"
@@ -368,7 +368,7 @@ fn paths() {
 }
 
 #[test]
-fn repositories() {
+fn what_is_no_repository_is_refused() {
     let folder = Folder::new();
     fs::create_dir(folder.path("plain")).unwrap();
     for (path, parts) in cases(

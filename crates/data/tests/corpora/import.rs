@@ -88,7 +88,7 @@ fn a_synthetic_population_survives_the_detour() {
 }
 
 #[test]
-fn vocabulary_files() {
+fn a_vocabulary_is_written_and_read_back() {
     let folder = Folder::new();
     folder.write("t.txt", "b b a a a c\n");
     let counts = WordCounts::of_public_corpus("t.txt", "text", folder.root(), &NoProgress).unwrap();

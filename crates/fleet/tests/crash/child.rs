@@ -48,7 +48,7 @@ pub(crate) fn progress(store: &dyn Store) -> String {
 
 /// The service; nothing without its folder in the environment.
 #[test]
-fn child() {
+fn a_child_process_runs_the_service() {
     let Some(folder) = std::env::var_os(FOLDER) else {
         return;
     };

@@ -83,7 +83,7 @@ impl Outside {
         };
         let launch = launch
             .arg("--exact")
-            .arg("child::child")
+            .arg("child::a_child_process_runs_the_service")
             .arg("--nocapture")
             .env(FOLDER, folder)
             .env(CLOCK, name)

@@ -34,7 +34,7 @@ pub(crate) fn address_file(folder: &Path, name: &str) -> PathBuf {
 
 /// The process; nothing without its folder in the environment.
 #[test]
-fn child() {
+fn a_child_process_serves_in_its_roles() {
     let Some(folder) = std::env::var_os(FOLDER) else {
         return;
     };

@@ -427,7 +427,7 @@ impl Service {
 fn launch(folder: &Path, name: &str, roles: &str, lease: u64) -> Launch {
     Launch::new(std::env::current_exe().unwrap())
         .arg("--exact")
-        .arg("child::child")
+        .arg("child::a_child_process_serves_in_its_roles")
         .arg("--nocapture")
         .env(FOLDER, folder)
         .env(NAME, name)

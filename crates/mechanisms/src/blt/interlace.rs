@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn known_roots() {
+    fn roots_equal_those_by_hand() {
         check(&[0.25], &[0.5], &[0.5]);
         // 1 / x + 1 / (x - 3) = 1: x = (5 -+ sqrt 13) / 2.
         let root = 13f64.sqrt();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn roots_near_the_next_pole() {
+    fn a_root_may_round_to_the_next_pole() {
         // 1 / x + 1e-20 / (x - 0.1) = 1: the first root lies 1e-20 / 9 before the second pole.
         let got = roots(&[0.0, 0.1], &[1.0, 1e-20]);
         assert_eq!(got[0], 0.1);

@@ -56,7 +56,7 @@ mod tests {
 
     /// Values by 60-digit arithmetic for the decays as printed.
     #[test]
-    fn reference_values() {
+    fn output_scales_match_sixty_digit_arithmetic() {
         check(
             &[
                 0.9999999999983397,

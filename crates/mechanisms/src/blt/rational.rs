@@ -69,7 +69,7 @@ mod tests {
 
     /// Values of jax-privacy 2.0.0, before it limits the decays.
     #[test]
-    fn reference_values() {
+    fn the_square_root_matches_jax_privacy() {
         check(&[1.0], &[0.006518648347083747]);
         check(
             &[1.0, 0.9980524561201205, 0.8775124882261053],

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn variances_as_by_matrices() {
+    fn variances_match_those_by_matrices() {
         let scale: Vec<f64> = (0..40).map(|t| 1.5 - f64::from(t) / 60.0).collect();
         let rates: Vec<f64> = (0..40).map(|t| 1.0 + f64::from(t).sin()).collect();
         let momentum = Workload::momentum(0.9).unwrap();

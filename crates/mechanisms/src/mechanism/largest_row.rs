@@ -95,7 +95,7 @@ mod tests {
 
     /// Independent noise has no more than its own; of one buffer the rows of the inverse are known.
     #[test]
-    fn rows_of_known_inverses() {
+    fn the_largest_row_matches_known_inverses() {
         assert_eq!(
             of(Strategy::Independent(crate::IdentityMatrix), 9)
                 .largest_row()

@@ -169,7 +169,7 @@ mod tests {
 
     /// An independent convex solver; the problem has no lower value.
     #[test]
-    fn reference_errors() {
+    fn losses_match_those_of_a_convex_solver() {
         let check = |problem: &Problem, bands: usize, best: f64| {
             let (strategy, losses) = banded(problem, bands).unwrap();
             let certified =
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_error() {
+    fn the_largest_error_falls_when_it_is_the_objective() {
         let plain = problem(64, 8, 8);
         let (_, by_mean) = banded(&plain, 8).unwrap();
         let (_, by_largest) = banded(&plain.with_objective(Objective::MaxLoss), 8).unwrap();

@@ -267,7 +267,7 @@ mod tests {
 
     /// The best of many starts of L-BFGS in scipy and of jax-privacy 2.0.0.
     #[test]
-    fn as_good_as_the_reference() {
+    fn losses_are_as_good_as_the_reference() {
         check((800, 400, 2), MaxLoss, 2, 4.834496847505765);
         check((800, 400, 2), RmsLoss, 3, 4.327064467158321);
         check((1024, 1, 1), MaxLoss, 6, 3.272556330783121);
@@ -287,7 +287,7 @@ mod tests {
 
     /// [BLT] Table 3 prints 10.79 and 9.33 for three buffers: the interior optimum. The other one is lower.
     #[test]
-    fn both_basins() {
+    fn both_optima_of_three_buffers_are_found() {
         let found = optima((2052, 342, 6), MaxLoss, 3);
         let (interior, edge) = (found.interior.unwrap(), found.edge.unwrap());
         assert!((interior.losses.max_loss - 10.788445).abs() < 1e-5);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_any_length() {
+    fn runs_of_any_length_have_a_finite_loss() {
         let long = optima((200_000, 1000, 20), MaxLoss, 4).best;
         assert!(long.losses.max_loss < 46.3743, "{:?}", long.losses);
         for rounds in 1..5 {
@@ -323,7 +323,7 @@ mod tests {
 
     /// Beyond 10.81 and 9.33 of the plain ones; plain parameters, normalised, reach 10.597 and 9.134.
     #[test]
-    fn normalised_columns() {
+    fn optimised_normalised_columns_beat_plain_ones() {
         let run = (2052, 342, 6);
         let max = optimizer(run, MaxLoss)
             .buffers(2)
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn other_workloads() {
+    fn knowing_the_workload_lowers_the_loss() {
         let momentum = Workload::momentum(0.9).unwrap();
         let rates = (0..300).map(|t| {
             if t < 225 {
@@ -387,7 +387,9 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(40))]
 
         #[test]
-        fn never_worse_with_more_buffers(rounds in 2usize..3000, gap in 1u64..500, max_par in 1u64..12, max in any::<bool>()) {
+        fn more_buffers_are_never_worse(
+            rounds in 2usize..3000, gap in 1u64..500, max_par in 1u64..12, max in any::<bool>(),
+        ) {
             let objective = if max { MaxLoss } else { RmsLoss };
             let found = optima((rounds, gap, max_par), objective, 5);
             for pair in found.loss_by_buffers.windows(2) {

@@ -199,7 +199,7 @@ mod tests {
 
     /// By jax-privacy 2.0.0, whose tolerance is 1e-3.
     #[test]
-    fn reference_losses() {
+    fn losses_match_those_of_jax_privacy() {
         let epochs = |gap, max_par| Participation::fixed_epochs(Gap::new(gap).unwrap(), max_par).unwrap();
         check(
             &Problem::new(64, Participation::single()),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn factors() {
+    fn only_positive_definite_matrices_are_factored() {
         let mut matrix = Triangular::new(2, 2, vec![1.0, 0.0, 1.0]).unwrap();
         assert!(factor(&[5.0, 6.0, 9.0], &mut matrix));
         assert_eq!(matrix.entries(), [1.0, 2.0, 3.0]);

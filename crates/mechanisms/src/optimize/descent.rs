@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_curved_valley() {
+    fn a_curved_valley_is_followed_to_its_minimum() {
         let rosenbrock = |x: &[f64], g: &mut [f64]| {
             let (a, b) = (1.0 - x[0], x[1] - x[0] * x[0]);
             g[0] = -2.0 * a - 400.0 * x[0] * b;
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall() {
+    fn a_wall_does_not_hide_the_minimum() {
         // x - ln x has its minimum at 1 and ends at 0.
         let barrier = |x: &[f64], g: &mut [f64]| {
             if x[0] <= 0.0 {
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kink() {
+    fn a_minimum_at_a_kink_is_found() {
         let kink = |x: &[f64], g: &mut [f64]| {
             g[0] = 2.0 * x[0] + x[0].signum();
             g[1] = 2.0 * (x[1] - 1.0);

@@ -154,7 +154,7 @@ mod tests {
 
     /// By jax-privacy's development version, 150 steps.
     #[test]
-    fn reference_losses() {
+    fn losses_never_exceed_those_of_jax_privacy() {
         let check = |rounds, bands, gap, max_par, best: f64| {
             let problem = problem(rounds, gap, max_par);
             let (strategy, losses) = inverse_toeplitz(&problem, bands).unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn never_worse_with_more_bands() {
+    fn more_bands_are_never_worse() {
         for objective in [Objective::MaxLoss, Objective::RmsLoss] {
             let problem = problem(60, 12, 5).with_objective(objective);
             let mut last = f64::INFINITY;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn lambdas() {
+    fn the_best_lambda_matches_two_bands() {
         let problem = problem(64, 16, 4);
         let (best, losses) = lambda(&problem).unwrap();
         let (_, two) = inverse_toeplitz(&problem, 2).unwrap();

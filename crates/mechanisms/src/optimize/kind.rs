@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
+    fn bands_follow_the_problem_and_fit_its_rounds() {
         let check = |problem: &Problem, kind: Kind, bands, want: usize| {
             let sizes = Sizes { buffers: None, bands };
             assert_eq!(sizes.bands_of(kind, problem).unwrap(), want);

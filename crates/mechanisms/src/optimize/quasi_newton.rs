@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_curved_valley() {
+    fn a_curved_valley_takes_few_evaluations() {
         let mut evaluations = 0;
         let mut point = [-1.2, 1.0, -1.2, 1.0];
         let value = minimise(&mut point, 32.0, |x, gradient| {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minimum_on_the_border() {
+    fn a_minimum_on_the_border_is_found() {
         let mut point = [0.0, 0.0];
         let value = minimise(&mut point, 2.0, |x, gradient| {
             gradient[0] = 2.0 * (x[0] - 5.0) + x[1];

@@ -83,7 +83,7 @@ mod tests {
 
     /// By jax-privacy 2.0.0, 250 steps of L-BFGS.
     #[test]
-    fn reference_losses() {
+    fn losses_match_those_of_jax_privacy() {
         check(64, 8, Objective::RmsLoss, 2.663_974_834_130_861_3);
         check(64, 8, Objective::MaxLoss, 3.424_288_785_861_899_8);
         check(256, 32, Objective::RmsLoss, 3.086_810_400_296_228_4);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn suits_the_workload() {
+    fn the_strategy_suits_the_workload() {
         let rates = (0..48).map(|t| if t < 36 { 1.0 } else { 0.1 }).collect();
         let workload = Workload::momentum(0.9)
             .unwrap()
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn corners() {
+    fn one_round_is_trivial_and_zero_rounds_are_refused() {
         let problem = Problem::new(1, Participation::single());
         let (strategy, losses) = banded_toeplitz(&problem, 5).unwrap();
         assert_eq!((strategy.coefficients(), losses.max_loss), (&[1.0][..], 1.0));

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn values_and_gradients() {
+    fn values_match_the_losses_and_gradients_finite_differences() {
         let rates: Vec<f64> = (0..13).map(|t| 1.0 / f64::from(t + 1)).collect();
         let scheduled = Workload::momentum(0.7)
             .unwrap()

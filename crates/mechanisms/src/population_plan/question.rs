@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn curves() {
+    fn curves_have_round_numbers_up_to_their_end() {
         assert_eq!(round_numbers(10, 13), [10, 11, 12, 13]);
         assert_eq!(round_numbers(10, 6500).len(), 90 + 90 + 56);
         assert_eq!(round_numbers(10, 5), [5]);
@@ -401,7 +401,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(60))]
 
         #[test]
-        fn monotone(
+        fn rho_falls_with_population_and_rises_with_rounds(
             population in 50_000u64..20_000_000,
             rounds in 10u64..3000,
             more in 1u64..1000,

@@ -44,7 +44,7 @@ fn the_tree_is_that_of_the_accountants_plan() {
 }
 
 #[test]
-fn independent_noise_in_closed_form() {
+fn independent_noise_matches_its_closed_form() {
     // k participations have a squared sensitivity of k; the t-th iterate adds up t rows of noise.
     let (population, rounds, goal) = (10_000u64, 40u64, 1000u64);
     let epsilon = Epsilon::new(3.0).unwrap();
@@ -133,7 +133,7 @@ fn feasible_ranges_agree_with_every_report_goal() {
 }
 
 #[test]
-fn restarts_and_momentum() {
+fn restarts_lower_sensitivity_and_raise_iterate_noise() {
     let question = question(1_000_000, 200, rho(0.3));
     let workload = Workload::momentum(0.9).unwrap();
     let restarted = Candidate::RestartedTree {

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_division() {
+    fn wide_squares_are_divided_exactly_or_saturate() {
         let check = |root: u128, divisor: u128, expected: (u128, u128)| {
             assert_eq!(divide_square(root, divisor), expected, "{root}^2 / {divisor}");
         };

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn distribution() {
+    fn samples_follow_the_binomial_distribution() {
         for trials in [1, 5, 63, 64, 65, 255, 256, 257, 1000, 30_000] {
             check(trials, 1, 2);
         }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn many_trials_and_edges() {
+    fn many_trials_are_normal_and_certain_ones_constant() {
         let many = Binomial::fair(1 << 30).unwrap();
         check_standard_normal(&scaled(&samples(&many, 3, 1 << 16), 1 << 29, 2f64.powi(14)));
         assert_eq!(samples(&Binomial::new(9, 0, 5).unwrap(), 1, 3), [0; 3]);

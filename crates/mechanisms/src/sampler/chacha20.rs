@@ -136,7 +136,7 @@ mod tests {
     use rand_core::{Rng, SeedableRng};
 
     #[test]
-    fn vectors_of_rfc_8439() {
+    fn key_streams_match_the_vectors_of_rfc_8439() {
         // Section 2.3.2: its 32-bit counter and 96-bit nonce are the same sixteen bytes as our counter and nonce.
         let key = std::array::from_fn(|i| i as u8);
         let stream = KeyStream::new(&key, 0x0000_0000_4a00_0000);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn agrees_with_rand_chacha() {
+    fn key_streams_agree_with_rand_chacha() {
         check(0, 0, 0);
         check(7, 1 << 48 | 3, 5);
         check(8, u64::MAX, (1 << 32) - 7);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn distribution() {
+    fn samples_follow_the_discrete_gaussian() {
         check(1, 1);
         check(1, 4);
         check(25, 4);

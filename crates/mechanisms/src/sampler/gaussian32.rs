@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn distribution() {
+    fn samples_follow_the_standard_normal() {
         check_standard_normal(&samples(1, 0, 0..512));
     }
 

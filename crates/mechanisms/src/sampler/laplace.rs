@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn distribution() {
+    fn samples_follow_the_discrete_laplace() {
         check(1, 1);
         check(1, 3);
         check(5, 2);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn large_scales_and_refusals() {
+    fn large_scales_keep_the_mean_and_larger_are_refused() {
         let x = samples(1 << 48, 1, 3, 2000);
         let mean = x.iter().map(|&x| (x as f64).abs()).sum::<f64>() / 2000.0 / 2f64.powi(48);
         // |x| is exponential: 5.33 standard errors of 1 / sqrt(2000), 2e-7.

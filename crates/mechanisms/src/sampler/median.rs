@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn misses_by_few_users() {
+    fn the_median_misses_by_few_users() {
         let values: Vec<u64> = (0..4000).map(|user| 1 + (user * user) % 977).collect();
         let mut sorted = values.clone();
         sorted.sort_unstable();

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_distribution() {
+    fn samples_follow_the_poisson_distribution() {
         for (numerator, denominator) in [(1, 100), (1, 2), (1, 1), (7, 2), (50, 1), (100_001, 10)] {
             let mass = masses(numerator as f64 / denominator as f64);
             let x = poisson(numerator, denominator, 1, 60_000);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn skellam_distribution() {
+    fn samples_follow_the_skellam_distribution() {
         for (numerator, denominator) in [(1, 3), (2, 1), (41, 2), (2000, 1)] {
             let half = masses(0.5 * numerator as f64 / denominator as f64);
             let reach = half.len() as i64 - 1;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn large_means() {
+    fn samples_of_large_means_are_nearly_normal() {
         // 2^26 in four parts; skewness 2^-13 shows in the third moment by 0.03 of its standard error.
         check_standard_normal(&scaled(&poisson(1 << 26, 1, 2, 1 << 16), 1 << 26, 2f64.powi(13)));
     }

@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn distribution() {
+    fn samples_follow_the_normal_on_any_grid() {
         let steps = 2f64.powi(36);
         check_standard_normal(&scaled(&samples(steps, 1, 0, 1 << 20), 0, steps));
         // Single integers, where the grid is coarse.

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn is_chacha20_of_rfc_7539() {
+    fn the_stream_is_chacha20_of_rfc_7539() {
         // RFC 7539, appendix A.1, test vector 1: key, nonce and counter zero.
         let stream = UniformStream {
             key: &NoiseKey::from_bytes([0; 32]),

@@ -276,7 +276,7 @@ mod tests {
 
     /// By 60-digit arithmetic.
     #[test]
-    fn losses_of_production_sets() {
+    fn losses_of_production_sets_match_sixty_digits() {
         let blt = Blt::production(&BLT_100).unwrap();
         check_losses(
             &blt,
@@ -309,7 +309,7 @@ mod tests {
 
     /// By 60-digit arithmetic.
     #[test]
-    fn inverse_of_production_sets() {
+    fn inverses_of_production_sets_match_sixty_digits() {
         check_inverse(
             &Blt::production(&BLT_100).unwrap(),
             &[

@@ -143,7 +143,7 @@ mod tests {
 
     /// By an independent implementation with dense matrices.
     #[test]
-    fn reference_values() {
+    fn sensitivity_and_errors_match_dense_matrices() {
         check(
             &[
                 0.9986213916671374,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rounds_are_refused() {
+    fn zero_rounds_are_refused_even_in_json() {
         let blt = Blt::new(&[0.9], &[0.2]).unwrap();
         assert!(NormalisedBlt::new(blt.clone(), 0).is_err());
         let strategy = NormalisedBlt::new(blt, 8).unwrap();

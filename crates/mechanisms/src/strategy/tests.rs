@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn toeplitz(
+    fn toeplitz_strategies_match_brute_force(
         n in 1usize..=14,
         tail in prop::collection::vec(-0.4..0.9f64, 0..14),
         bands in 1usize..=14,
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn entries(
+    fn strategies_of_entries_match_brute_force(
         n in 1usize..=14,
         bands in 1usize..=6,
         entries in prop::collection::vec(-0.5..1.0f64, 100..=100),
@@ -135,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn buffers(
+    fn buffered_strategies_match_brute_force(
         n in 1usize..=14,
         parts in prop::collection::vec((0.0..=1.0f64, 0.0..1.0f64), 1..4),
         total in 0.0..1.4f64,
@@ -155,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn full_trees(
+    fn full_trees_match_brute_force(
         n in 1usize..=14,
         earlier in 0usize..3,
         height in 0u32..5,
@@ -170,7 +170,7 @@ proptest! {
 }
 
 #[test]
-fn others_too() {
+fn independent_noise_and_two_buffers_match_brute_force() {
     for (gap, max_par) in [(1, 3), (4, 2), (3, 4)] {
         let schema = at_least(gap, max_par);
         check(&Strategy::Independent(IdentityMatrix), 14, &schema);
@@ -207,7 +207,7 @@ fn more_rounds_than_the_matrix_has() {
 }
 
 #[test]
-fn squares_that_vanish() {
+fn squares_that_vanish_are_refused() {
     let check = |strategy: Strategy| {
         let error = strategy
             .squared_sensitivity(2, &Participation::single())

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn any_shape() {
+    fn any_shape_is_transposed() {
         for (rows, cols) in [(1, 1), (8, 8), (16, 16), (17, 33), (48, 20), (5, 64)] {
             check(rows, cols);
         }

@@ -106,7 +106,7 @@ fn single_precision_is_close_at_full_size() {
 
 /// Logits that rise over later vocabulary blocks force every lane to be rescaled.
 #[test]
-fn rising_maxima_rescale() {
+fn rising_maxima_leave_loss_and_gradient_exact() {
     let model = WordLstm::untied(1000, 3, 4).unwrap();
     let mut params = numbers(model.layout.len(), 2, 0.5);
     for (word, bias) in params[model.tensors.out_bias.clone()].iter_mut().enumerate() {

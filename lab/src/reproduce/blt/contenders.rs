@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_away_from_the_optimum() {
+    fn losses_match_an_independent_implementation() {
         check(
             &[0.995857872367798, 0.8289465855316053],
             &[0.1181772802840637, 0.3309405236146731],
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_curves() {
+    fn curves_are_divided_by_the_reference_curve() {
         let curve = |y: [Option<f64>; 2]| Curve {
             method: "",
             setting: String::new(),

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_coefficients_three_ways() {
+    fn three_ways_give_the_same_coefficients() {
         let now = Cell::new(0.0);
         let clock = || now.replace(now.get() + 1.0);
         let blt = Blt::production(&BLT_400).unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn one_buffer_by_hand() {
+    fn one_buffer_matches_the_inverse_by_hand() {
         // 1 / (1 + x / 2 + x^2 / 4 + ..) = 1 - x / 2.
         let coefficients: Vec<f64> = (0..20).map(|i| 0.5f64.powi(i)).collect();
         let inverse = forward_substitution(&coefficients);

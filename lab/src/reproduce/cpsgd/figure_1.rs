@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn one_point_by_hand() {
+    fn lemma_1_variance_equals_one_point_by_hand() {
         // Lemma 1 at epsilon 1, delta 1e-9: 2 ln(1.25e9) = 41.892.
         assert!((lemma_1_variance(1.0, 1.0, 1e-9) - 41.892_819).abs() < 1e-5);
     }

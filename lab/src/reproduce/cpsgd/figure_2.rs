@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_point_by_hand() {
+    fn the_error_of_a_point_matches_that_by_hand() {
         let setting = Setting::new(4, 4.0, 8170).unwrap();
         assert_eq!(setting.bits(), ((4 + setting.trials) as f64).log2());
         // One bin is two thirds of X_max; rounding adds a quarter of its square at most, noise m / 4 of them.

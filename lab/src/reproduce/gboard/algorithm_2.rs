@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn binomials_by_hand() {
+    fn binomials_match_those_by_hand() {
         assert!((binomial_cdf(4, 0.5, 1.0) - 5.0 / 16.0).abs() < 1e-15);
         assert!((binomial_cdf(3, 0.25, 2.5) - 63.0 / 64.0).abs() < 1e-15);
         assert!((binomial_cdf(4096, 0.3, 4096.0) - 1.0).abs() < 1e-9);

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn splits_by_hand() {
+    fn splits_and_choices_match_those_by_hand() {
         let landscape = landscape();
         // M from 32 to 256: G = 1 has no split of 32 * 2^7.
         assert_eq!(landscape.splits(7).len(), 4);

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_of_pairs() {
+    fn ratios_of_pairs_have_their_standard_errors() {
         // Proportional trials: no doubt about their ratio.
         let (value, error) = ratio(&[2.0, 4.0, 6.0], &[1.0, 2.0, 3.0]);
         assert!((value - 2.0).abs() < 1e-15 && error < 1e-15);

@@ -305,7 +305,7 @@ mod tests {
 
     /// `alpha = 2`: the mean of `exp(c c' / s^2)` over two independent counts.
     #[test]
-    fn order_two_by_hand() {
+    fn order_two_matches_the_sum_by_hand() {
         let (n, s, p) = (3u32, 1.7, 0.3f64);
         let masses: Vec<f64> = log_binomial(n, p).into_iter().map(f64::exp).collect();
         let mut want = 0.0;

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_event_in_its_second() {
+    fn every_event_comes_in_its_second() {
         let turn = BIN * BINS as u32;
         let (devices, start) = (500, 1000);
         let mut calendar = Calendar::new(start);

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends() {
+    fn only_whole_blocks_of_deltas_have_an_end() {
         // 128 values to a block, 4 miniblocks, five values, the first 2; then a block of widths 1, 0, 0, 0.
         let mut bytes = vec![0x80, 0x01, 4, 5, 4, 0, 1, 0, 0, 0];
         bytes.extend([0; 4]);

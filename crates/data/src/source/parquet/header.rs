@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers() {
+    fn headers_are_read_whole_or_not_at_all() {
         // Type 0, 300 bytes, 20 bytes, a checksum, then a page of 7 values in encoding 8.
         let bytes = [
             0x15, 0, 0x15, 0xd8, 0x04, 0x15, 0x28, 0x15, 0x02, 0x1c, 0x15, 0x0e, 0x15, 0x10, 0, 0,

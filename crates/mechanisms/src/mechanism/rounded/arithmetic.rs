@@ -130,7 +130,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nearest_integers() {
+    fn nearest_integers_break_ties_to_even() {
         let mut seed = 5;
         let cases = [
             0.0,

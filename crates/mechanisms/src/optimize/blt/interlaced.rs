@@ -168,7 +168,7 @@ mod tests {
     use crate::blt::pair::output_scales;
 
     #[test]
-    fn parameters_as_by_pairs() {
+    fn parameters_match_those_by_pairs() {
         let arguments = [-5.0, -1.0, 0.3, 2.0, -20.0, 1.5];
         let chain = Interlaced::new(&arguments);
         let decay = |place: usize| (-chain.logs[place]).exp();

@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     #[rustfmt::skip]
-    fn agrees_with_arbitrary_precision_elsewhere() {
+    fn samples_agree_with_arbitrary_precision_elsewhere() {
         let cases = [
 ([0x4da4_f9fc_3c6d_a5d7, 0xb8a1_abcd_1a69_16c7, 0x7a97_c643_6564_12a9, 0x1710_cf53_27ac_435a, 0x0512_bd13_1107_2231], [0x8ca5_9966_66ce_ab36, 0x4a14_876a_eaff_1a09, 0xfd72_4452_ccea_71ff, 0x0f10_99c6_c3e1_b258, 0x8534_f457_38d0_48ec], [-414014085181174, -132803148851051]),
             ([0x5c39_02b3_8963_dc6e, 0xc79d_6793_46d4_ac7a, 0xd3ad_dccb_2c33_be0a, 0x4300_0de0_1b2e_d40e, 0xf165_c8ce_36e2_f24b], [0x0690_5269_ed6f_0b09, 0xa404_2bb3_d434_1aad, 0x42a0_0403_ce80_c4b0, 0x4591_42de_ccea_2645, 0x2a31_8785_3184_ff27], [397009953048031, 64516946490804]),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_at_half_steps() {
+    fn values_round_to_the_nearest_step() {
         let number = |tenths: u64| ONE.times_small(tenths).divided_by_small(10);
         let check = |tenths: u64, steps: f64, expected: i64| {
             assert_eq!(rounded((number(tenths), false), steps), expected);

@@ -24,7 +24,7 @@ fn check(got: [f64; 2], want: [f64; 2]) {
 
 /// By an independent numpy implementation, and the seed numbers of [BLT] Table 3 for TreeAgg-Full.
 #[test]
-fn reference_losses() {
+fn losses_match_an_independent_implementation() {
     let tree = Strategy::Tree(Tree::new());
     let got = losses(&tree, 8, 4, 2);
     check(got, [4.730_851_126_483_730_5, 3.443_420_226_626_842_8]);

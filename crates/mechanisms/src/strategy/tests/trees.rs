@@ -55,7 +55,7 @@ fn the_full_decoder_factors_the_gram_matrix() {
 
 /// The online tree releases every node as it becomes complete: its matrix has a row a node.
 #[test]
-fn online_trees_over_all_sets() {
+fn online_trees_match_all_sets() {
     for n in 1..=14 {
         for tree in [
             Tree::new(),

@@ -56,7 +56,7 @@ fn named<'a>(tensors: &'a mut [Stored], name: &str) -> &'a mut Stored {
 }
 
 #[test]
-fn round_trip() {
+fn a_file_gives_back_its_spec_and_parameters() {
     for prefix in ["", PREFIX] {
         let (params, mut tensors) = stored(prefix);
         assert_eq!(tensors.len(), 2 + 2 * 12 + 2);

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_by_hand() {
+    fn distances_match_those_by_hand() {
         assert!((distance((0.0, 1.0), (-1.0, 0.0), (1.0, 0.0)) - 1.0).abs() < 1e-6);
         assert!((distance((4.0, 4.0), (0.0, 0.0), (1.0, 0.0)) - 5.0).abs() < 1e-6);
         assert!((distance((3.0, 4.0), (0.0, 0.0), (0.0, 0.0)) - 5.0).abs() < 1e-6);

@@ -297,7 +297,7 @@ mod tests {
 
     /// Everybody in every step, no clipping, no noise: gradient descent to the mean of the points, in closed form.
     #[test]
-    fn plain_gradient_descent() {
+    fn without_noise_training_is_plain_gradient_descent() {
         let population = Population::draw(1.0, 0).unwrap();
         let mut average = [0.0f64; DIM];
         for point in &population.points {

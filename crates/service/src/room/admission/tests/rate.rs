@@ -90,10 +90,10 @@ fn rates_with_signatures(kind: Kind, goal: u32, threads: u32) -> [f64; 2] {
     })
 }
 
-/// Prints check-ins per second, with signatures: `cargo test -p undertone-service check_ins_per_second -- --ignored --nocapture`.
+/// Prints check-ins per second, with signatures: `cargo test -p undertone-service check_ins_per_second_are_printed -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, of half a minute"]
-fn check_ins_per_second() {
+fn check_ins_per_second_are_printed() {
     for kind in [Kind::Memory, Kind::Sqlite] {
         for threads in [1, 64] {
             let [admitted, refused] = rates_with_signatures(kind, 4000, threads);
@@ -102,10 +102,10 @@ fn check_ins_per_second() {
     }
 }
 
-/// Prints assignments per second, without the signatures of the devices: `cargo test -p undertone-service assignments_per_second -- --ignored --nocapture`.
+/// Prints assignments per second, without the signatures of the devices: `cargo test -p undertone-service assignments_per_second_are_printed -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, of half a minute"]
-fn assignments_per_second() {
+fn assignments_per_second_are_printed() {
     for kind in [Kind::Memory, Kind::Sqlite] {
         for threads in [1, 8, 64, 256] {
             let rate = rate(kind, 8000, threads);
