@@ -16,7 +16,7 @@ use crate::observer::Silent;
 /// The mean loss per token of each user, on all of the user's text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Losses {
-    /// Users whose text was trained on.
+    /// Users of the training partition. Some of them may not have taken part in any round.
     pub members: Vec<f64>,
     /// Held-out users of the same filters and split.
     pub others: Vec<f64>,

@@ -320,7 +320,7 @@ fn a_recorded_audit_is_verified_figure_by_figure_and_shown_in_the_report() {
     forge("claim", &|audit| audit["claim"]["epsilon"] = 0.01.into());
     for (key, value) in [("population", 1), ("rounds", 1), ("group_size", u32::MAX)] {
         forge(&format!("claim.{key}"), &|audit| {
-            audit["claim"][key] = value.into()
+            audit["claim"][key] = value.into();
         });
     }
     for key in ["guesses", "guesses_fdp"] {

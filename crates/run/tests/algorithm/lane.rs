@@ -260,7 +260,7 @@ fn a_changed_lane_and_a_changed_bound_are_named() {
 
 /// The problems that verification finds in a folder.
 fn problems(folder: &std::path::Path) -> String {
-    let verification = verify(folder).unwrap();
+    let verification = verify(folder).expect("a verification");
     let all = verification.checks.into_iter().flat_map(|check| check.problems);
     all.collect::<Vec<_>>().join("\n")
 }

@@ -9,7 +9,7 @@ use rand_core::Rng;
 use undertone_accounting::audit::Significance;
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::record::GuaranteeRecord;
-use undertone_data::{Corpus, Split};
+use undertone_data::{Corpus, Partition};
 use undertone_mechanisms::draws;
 use undertone_run::audit::canaries::{CONFIRMATION, bounds_of_model, plan};
 use undertone_run::audit::record::{Audit, Bound, CanaryPlan, Control};
@@ -58,7 +58,8 @@ pub fn audit(
     let (corpus, _) = likelihood::of_run(run_dir, &file.base)?;
     let mut copy = RunFile::new(file.config.clone(), file.base.clone());
     fix_rates(run_dir, &mut copy.config.task)?;
-    copy.config.leave_audits_out();
+    // The corpus of the copy lacks what the run held back, and nothing of a canary is held back.
+    copy.config.audit = None;
     copy.config.evaluation.every = 0;
     let missing = || RunError::missing("privacy", "noise with a finite guarantee");
     let privacy = undertone_run::read::read(run_dir)?.privacy;
@@ -69,6 +70,7 @@ pub fn audit(
     let world = World {
         run_dir,
         corpus: &corpus,
+        training_users: &file.config.training_users(&corpus)?,
         copy: &copy,
         claim: &claim,
         fixed: &fixed,
@@ -91,6 +93,8 @@ pub fn audit(
 struct World<'a> {
     run_dir: &'a Path,
     corpus: &'a Corpus,
+    /// The text that the run was trained on.
+    training_users: &'a Partition<'a>,
     copy: &'a RunFile,
     claim: &'a GuaranteeRecord,
     fixed: &'a CanaryPlan,
@@ -109,7 +113,7 @@ impl World<'_> {
             .map(|_| generator.next_u32() & 1 == 1)
             .collect();
         let sentences = self.sentences(question.canaries, randomness)?;
-        let mut users: Vec<Vec<&[u32]>> = (self.corpus.partition(Split::Train).users())
+        let mut users: Vec<Vec<&[u32]>> = (self.training_users.users())
             .map(|user| user.examples().collect())
             .collect();
         let members = sentences.iter().zip(&coins).filter(|(_, coin)| **coin);

@@ -89,33 +89,34 @@ struct Kind {
 
 /// The kinds of the bounds of an audit, in their order. Where canaries have directions in shared coordinates, all bounds are from guesses.
 fn kinds(level: Level, sampled: bool, server_adds: bool, directions: bool) -> Vec<Kind> {
-    let of = |adversary: &'static str| {
-        move |(estimator, assumption): (&'static str, &'static str)| Kind {
-            adversary,
-            estimator,
-            assumption,
-        }
-    };
-    let guessed = [(ANY, "none"), (FDP, "Gaussian trade-off")];
-    let of_scores = match sampled {
-        true => ("gaussian.sampled", "Gaussian noise of any scale"),
-        false => ("gaussian.shift", "Gaussian noise of any scale"),
-    };
     let (of_text, gaussian) = (level == Level::Text, !directions);
-    let parts: [(bool, &[(&'static str, &'static str)], &'static str); 4] = [
-        (!of_text, &guessed, ITERATES),
-        (!of_text && gaussian, &[of_scores], ITERATES),
-        (of_text || server_adds, &guessed, FINAL),
-        (
-            !of_text && gaussian && server_adds && !sampled,
-            &[of_scores],
-            FINAL,
-        ),
-    ];
-    let parts = parts.into_iter().filter(|(applies, ..)| *applies);
-    parts
-        .flat_map(|(_, estimators, adversary)| estimators.iter().copied().map(of(adversary)))
-        .collect()
+    let of_scores = if sampled {
+        "gaussian.sampled"
+    } else {
+        "gaussian.shift"
+    };
+    let mut kinds = Vec::new();
+    let mut add = |adversary, with_scores: bool| {
+        let scores = with_scores.then_some((of_scores, "Gaussian noise of any scale"));
+        let guessed = [(ANY, "none"), (FDP, "Gaussian trade-off")];
+        kinds.extend(
+            guessed
+                .into_iter()
+                .chain(scores)
+                .map(|(estimator, assumption)| Kind {
+                    adversary,
+                    estimator,
+                    assumption,
+                }),
+        );
+    };
+    if !of_text {
+        add(ITERATES, gaussian);
+    }
+    if of_text || server_adds {
+        add(FINAL, !of_text && gaussian && !sampled);
+    }
+    kinds
 }
 
 /// The plan and the claim that written counts belong to.
