@@ -254,8 +254,10 @@ fn each_kind_of_decoder_joins_its_tokens() {
         { "type": "ByteFallback" }, { "type": "Fuse" },
         { "type": "Strip", "content": " ", "start": 1, "stop": 0 }
     ]});
-    let byte_level = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
-    let metaspace = json!({ "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true });
+    let byte_level =
+        json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
+    let metaspace =
+        json!({ "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true });
     let word_piece = json!({ "type": "WordPiece", "prefix": "##", "cleanup": true });
     let suffix = json!({ "type": "BPEDecoder", "suffix": "</w>" });
     for (decoder, tokens, text) in [
@@ -275,11 +277,23 @@ fn a_decoder_that_is_not_accepted_is_an_error_where_text_is_asked_for() {
     let long = json!({ "type": "Replace", "pattern": { "String": "a" }, "content": "b".repeat(65) });
     let many: Vec<Value> = (0..40).map(|_| json!({ "type": "Fuse" })).collect();
     for (decoder, expected) in [
-        (json!({ "type": "CTC" }), "decoder: \"CTC\" is not one of the parts that are accepted"),
+        (
+            json!({ "type": "CTC" }),
+            "decoder: \"CTC\" is not one of the parts that are accepted",
+        ),
         (json!({ "type": 3 }), "decoder: expected a part with a type"),
-        (long, "decoder \"Replace\": content: expected at most 64 bytes, got 65"),
-        (json!({ "type": "Sequence", "decoders": many }), "decoder: expected at most 32 parts"),
-        (json!({ "type": "Sequence" }), "decoder: expected decoders in a sequence"),
+        (
+            long,
+            "decoder \"Replace\": content: expected at most 64 bytes, got 65",
+        ),
+        (
+            json!({ "type": "Sequence", "decoders": many }),
+            "decoder: expected at most 32 parts",
+        ),
+        (
+            json!({ "type": "Sequence" }),
+            "decoder: expected decoders in a sequence",
+        ),
     ] {
         let vocab = with_decoder(&["a"], decoder);
         assert_eq!(ids(&vocab, "a"), [3]);
@@ -287,6 +301,9 @@ fn a_decoder_that_is_not_accepted_is_an_error_where_text_is_asked_for() {
         assert!(error.contains(expected), "{error}");
     }
     // The library subtracts beyond the first letter; its panic is an error here.
-    let vocab = with_decoder(&["a"], json!({ "type": "Strip", "content": "a", "start": 0, "stop": 3 }));
+    let vocab = with_decoder(
+        &["a"],
+        json!({ "type": "Strip", "content": "a", "start": 0, "stop": 3 }),
+    );
     vocab.decode(&[3]).expect_err("refused");
 }
