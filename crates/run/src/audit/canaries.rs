@@ -337,6 +337,7 @@ mod tests {
     use undertone_coordinator::random::{Purpose, Randomness};
 
     use super::*;
+    use crate::audit::record::tests::claim;
 
     #[test]
     fn canaries_that_are_looked_at_are_spread_evenly() {
@@ -346,26 +347,14 @@ mod tests {
         assert!(evenly(0, 2).is_empty());
     }
 
-    fn claim() -> GuaranteeRecord {
-        serde_json::from_value(serde_json::json!({
-            "epsilon": 1.0,
-            "delta": 1e-5,
-            "adjacency": "",
-            "sampling": "",
-            "recipe": "",
-            "rounds": 2,
-            "population": 10,
-            "users_per_round": 5.0,
-            "noise_multiplier": 1.0,
-        }))
-        .unwrap()
-    }
-
     #[test]
     fn sampled_canaries_of_which_none_is_in_show_nothing() {
         let sampled = SecretCoins::poisson(SamplingProbability::new(0.5).unwrap());
         let lane = |coins: [bool; 10]| Lane {
-            claim: claim(),
+            claim: GuaranteeRecord {
+                epsilon: 1.0,
+                ..claim()
+            },
             rounds: 2,
             noise_multiplier: 1.0,
             secret: Some(sampled),
@@ -391,7 +380,10 @@ mod tests {
         let matched = coins.iter().map(|coin| f64::from(u8::from(*coin)) + normal());
         let matched = matched.collect();
         Lane {
-            claim: claim(),
+            claim: GuaranteeRecord {
+                epsilon: 1.0,
+                ..claim()
+            },
             rounds: 1,
             noise_multiplier: 1.0,
             secret: None,

@@ -297,4 +297,4 @@ pub fn of_replay(name: &str, config_sha256: &str, replay: Replay) -> Audit {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

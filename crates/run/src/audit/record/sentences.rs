@@ -116,8 +116,8 @@ impl Audit {
         let seed = of_noise.and_then(|noise| noise.seed);
         let of_auditor = of_plan.and_then(|plan| plan.seed).or(seed).map(|seed| {
             format!(
-                "Coins and noise of this audit follow from the seed {seed}, which the auditor chose. That is for study: whoever chooses a seed \
-                 can choose the result."
+                "Coins and noise of this audit follow from the seed {seed}, which the auditor chose. Such an audit is for study alone. \
+                 An auditor who chooses the seed can choose the result."
             )
         });
         of_run.into_iter().chain(of_auditor).collect()

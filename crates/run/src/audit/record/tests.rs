@@ -19,7 +19,8 @@ fn noise(source: Source, values: usize, smallest_p_holm: f64) -> Audit {
     .finish()
 }
 
-fn claim() -> GuaranteeRecord {
+/// A claim of epsilon 4.
+pub(in crate::audit) fn claim() -> GuaranteeRecord {
     serde_json::from_value(serde_json::json!({
         "epsilon": 4.0,
         "delta": 1e-5,
