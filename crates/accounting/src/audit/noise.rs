@@ -13,11 +13,50 @@ pub struct Tested {
     pub p: f64,
 }
 
-/// The two-sided p-value of a standard normal statistic.
-fn normal(statistic: f64) -> Tested {
-    Tested {
-        statistic,
-        p: (2.0 * normal_cdf(-statistic.abs())).min(1.0),
+impl Tested {
+    /// A standard normal statistic, which is that of N3, N4, N6 and N7.
+    ///
+    /// # Example
+    /// ```
+    /// use undertone_accounting::audit::noise::Tested;
+    /// assert!((Tested::of_normal(1.96).p - 0.05).abs() < 1e-4);
+    /// ```
+    #[must_use]
+    pub fn of_normal(statistic: f64) -> Self {
+        Self {
+            statistic,
+            p: (2.0 * normal_cdf(-statistic.abs())).min(1.0),
+        }
+    }
+
+    /// The sum of squares of so many values, which is the statistic of [`variance`].
+    #[must_use]
+    pub fn of_sum_of_squares(statistic: f64, values: usize) -> Self {
+        Self::two_sided(statistic, chi_squared_tails(values as f64, statistic))
+    }
+
+    /// The distance of so many values from the standard normal distribution, which is the statistic of [`shape`].
+    #[must_use]
+    pub fn of_distance(statistic: f64, values: usize) -> Self {
+        Self {
+            statistic,
+            p: kolmogorov_tail(statistic, values),
+        }
+    }
+
+    /// The largest absolute value of so many, which is the statistic of [`largest`].
+    #[must_use]
+    pub fn of_largest(statistic: f64, values: usize) -> Self {
+        // ln P[max <= x] = n ln(1 - 2 Phi(-x)).
+        let log_below = values as f64 * (-2.0 * normal_cdf(-statistic)).ln_1p();
+        Self::two_sided(statistic, (log_below.exp(), -log_below.exp_m1()))
+    }
+
+    fn two_sided(statistic: f64, (below, above): (f64, f64)) -> Self {
+        Self {
+            statistic,
+            p: (2.0 * below.min(above)).min(1.0),
+        }
     }
 }
 
@@ -36,11 +75,7 @@ fn check(values: &[f64]) -> Result<(), AccountingError> {
 pub fn variance(values: &[f64]) -> Result<Tested, AccountingError> {
     check(values)?;
     let statistic = values.iter().map(|value| value * value).sum();
-    let (below, above) = chi_squared_tails(values.len() as f64, statistic);
-    Ok(Tested {
-        statistic,
-        p: (2.0 * below.min(above)).min(1.0),
-    })
+    Ok(Tested::of_sum_of_squares(statistic, values.len()))
 }
 
 /// The smallest error that N1 finds: the part of its standard deviation that noise must lack, so that [`variance`] of so many values has a
@@ -85,10 +120,7 @@ pub fn shape(values: &[f64]) -> Result<Tested, AccountingError> {
         let (index, at) = (index as f64, normal_cdf(value));
         statistic = statistic.max(at - index / n).max((index + 1.0) / n - at);
     }
-    Ok(Tested {
-        statistic,
-        p: kolmogorov_tail(statistic, sorted.len()),
-    })
+    Ok(Tested::of_distance(statistic, sorted.len()))
 }
 
 /// N2, tail: the largest absolute value. A law with cut tails has it too small, and one with outliers too large.
@@ -98,13 +130,7 @@ pub fn shape(values: &[f64]) -> Result<Tested, AccountingError> {
 pub fn largest(values: &[f64]) -> Result<Tested, AccountingError> {
     check(values)?;
     let statistic = values.iter().fold(0.0f64, |top, value| top.max(value.abs()));
-    // ln P[max <= x] = n ln(1 - 2 Phi(-x)).
-    let log_below = values.len() as f64 * (-2.0 * normal_cdf(-statistic)).ln_1p();
-    let (below, above) = (log_below.exp(), -log_below.exp_m1());
-    Ok(Tested {
-        statistic,
-        p: (2.0 * below.min(above)).min(1.0),
-    })
+    Ok(Tested::of_largest(statistic, values.len()))
 }
 
 /// Min number of pairs from which [`correlation`] follows the normal law well enough for a report.
@@ -125,7 +151,7 @@ pub fn correlation(pairs: impl Iterator<Item = (f64, f64)>) -> Result<Tested, Ac
     }
     ensure(count > 0, "pairs", "at least one", 0.0)?;
     ensure(f64::is_finite(sum), "sum of products", "a finite number", sum)?;
-    Ok(normal(sum / (count as f64).sqrt()))
+    Ok(Tested::of_normal(sum / (count as f64).sqrt()))
 }
 
 /// N3 for one series: the correlation between values `lag` apart.
@@ -143,7 +169,9 @@ pub fn lag(values: &[f64], lag: usize) -> Result<Tested, AccountingError> {
 /// The errors of [`variance`].
 pub fn mean(values: &[f64]) -> Result<Tested, AccountingError> {
     check(values)?;
-    Ok(normal(values.iter().sum::<f64>() / (values.len() as f64).sqrt()))
+    Ok(Tested::of_normal(
+        values.iter().sum::<f64>() / (values.len() as f64).sqrt(),
+    ))
 }
 
 /// N7, cohort: the slope of the log mean square of each round on the size of its cohort, in standard errors.
@@ -181,7 +209,7 @@ pub fn cohort(
     let slope = logs.iter().zip(sizes).map(product).sum::<f64>() / spread;
     let columns = columns as f64;
     let error = ((2.0 / columns + 2.0 / (columns * columns)) / spread).sqrt();
-    Ok(Some(normal(slope / error)))
+    Ok(Some(Tested::of_normal(slope / error)))
 }
 
 /// Holm's correction: the adjusted p-value of every test, in the order given.

@@ -26,6 +26,7 @@ use crate::error::{Result, RunError};
 use crate::files;
 use crate::files::names::{AUDIT_FILE, CONFIG_FILE, MANIFEST_FILE, PUBLIC_LEDGER_FILE};
 use crate::ledger::{genesis_of, read_chain};
+use undertone_coordinator::participation::policy::Enforcement;
 use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
 
 /// Max number of audits beside the figures of the file: there are nine kinds and levels of sections, and the file itself has one of them.
@@ -216,11 +217,26 @@ impl<'a> Known<'a> {
         if let Some(noise) = &written.noise {
             made.noise = Some(match noise.source {
                 Source::ThisRun => self.lane()?.noise()?,
-                Source::Rehearsal => noise::made_again(self.run, noise, place, check)?,
+                Source::Rehearsal => noise::made_again(self.run, noise, place)?,
             });
         }
         if let Some(exposure) = &written.exposure {
             made.exposure = Some(exposure.made_again()?);
+            let task = &self.config.task;
+            let target = task.privacy.as_ref().and_then(|privacy| privacy.target_epsilon);
+            let schema = task.participation.as_ref();
+            // Where users may take part beyond the schema, the copy may owe more than was planned.
+            let as_planned = schema.is_none_or(|schema| schema.on_violation != Enforcement::Account);
+            let planned = self
+                .report
+                .and_then(|report| report.planned.as_ref())
+                .filter(|_| as_planned);
+            if let Err(expected) = claim::of_copy(exposure.claim.as_ref(), planned, target) {
+                let got = exposure.claim.as_ref().map_or("none".to_owned(), |claim| {
+                    format!("{} at {}", claim.epsilon, claim.delta)
+                });
+                check.wrong(place.key("exposure.claim"), expected, got);
+            }
         }
         let first = written.canaries.first();
         let level = first.map(|first| Level::of(&place.key("canaries[0].level"), &first.level));

@@ -6,6 +6,7 @@ use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_run::audit::lane::is_there;
+use undertone_run::audit::noise::MAX_REHEARSED;
 use undertone_run::config::{MAX_CANARIES, Override, RunFile};
 use undertone_run::files::read_json;
 use undertone_run::verify::read_lane;
@@ -235,9 +236,6 @@ fn of_run(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()>
     args.file.finish(&args.run, done, output)
 }
 
-/// Max number of values of a kind that a rehearsal keeps in memory: 4 GiB of them.
-const MAX_VALUES: u64 = 1 << 29;
-
 fn audit(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> {
     args.file.check(&args.run, args.control.is_some())?;
     let (number, probes) = (args.canaries()?, args.probes()?);
@@ -252,8 +250,8 @@ fn audit(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> 
     {
         let values = columns.saturating_add(probes as u64).saturating_mul(task.rounds);
         ensure!(
-            values <= MAX_VALUES,
-            "{option} and --probes: expected at most {MAX_VALUES} values over all rounds, got {columns} + {probes} columns in {} rounds",
+            values <= MAX_REHEARSED,
+            "{option} and --probes: expected at most {MAX_REHEARSED} values over all rounds, got {columns} + {probes} columns in {} rounds",
             task.rounds
         );
     }

@@ -53,6 +53,31 @@ pub(super) fn rehearsed(written: Option<&GuaranteeRecord>, planned: GuaranteeRec
     made
 }
 
+/// The claim of a copy that has more users than its run, beside that of the run.
+///
+/// The rounds of the copy are those of the run with a smaller or the same sampling probability, so its epsilon is at most that of the run, or the
+/// target that both were made for.
+///
+/// # Errors
+/// The expected claim, where the written one is larger or absent: a larger claim would hide what the copy exposes.
+pub(super) fn of_copy(
+    written: Option<&GuaranteeRecord>,
+    planned: Option<&GuaranteeRecord>,
+    target: Option<f64>,
+) -> std::result::Result<(), String> {
+    let Some(planned) = planned else {
+        return Ok(());
+    };
+    let most = planned.epsilon.max(target.unwrap_or(0.0)) * (1.0 + OTHER_COORDINATES);
+    match written {
+        Some(written) if written.epsilon <= most && written.delta <= planned.delta => Ok(()),
+        _ => Err(format!(
+            "a claim of epsilon at most {most} at a delta of at most {}, as the run has",
+            planned.delta
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,6 +97,22 @@ mod tests {
             "points": [{ "delta": 1e-6, "epsilon": 3.0 }],
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_copy_claims_no_more_than_its_run_or_their_target() {
+        let run = record();
+        let mut copy = record();
+        assert!(of_copy(Some(&copy), Some(&run), None).is_ok());
+        copy.epsilon = 2.4;
+        assert!(of_copy(Some(&copy), Some(&run), None).is_err());
+        assert!(of_copy(Some(&copy), Some(&run), Some(2.4)).is_ok());
+        assert!(of_copy(Some(&copy), None, None).is_ok());
+        copy.delta = 1e-4;
+        assert!(of_copy(Some(&copy), Some(&run), Some(2.4)).is_err());
+        copy.epsilon = f64::NAN;
+        assert!(of_copy(Some(&copy), Some(&run), None).is_err());
+        assert!(of_copy(None, Some(&run), None).is_err());
     }
 
     #[test]
