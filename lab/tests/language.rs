@@ -17,80 +17,17 @@ const STOP_LIST: [&str; 6] = [
 ];
 
 /// Units of a rate: "two bytes per user".
-const UNITS: [&str; 16] = [
-    "round",
-    "user",
-    "worker",
-    "thread",
-    "coordinate",
-    "parameter",
-    "client",
-    "sample",
-    "crate",
-    "step",
-    "line",
-    "pair",
-    "second",
-    "process",
-    "machine",
-    "pass",
-];
+const UNITS: &str = "round user worker thread coordinate parameter client sample crate step line pair second process \
+    machine pass";
 
 /// Nouns that are counted per unit.
-const COUNTED: [&str; 47] = [
-    "bit",
-    "bits",
-    "byte",
-    "bytes",
-    "client",
-    "clients",
-    "coefficient",
-    "coefficients",
-    "count",
-    "counts",
-    "digest",
-    "draw",
-    "draws",
-    "element",
-    "elements",
-    "entry",
-    "entries",
-    "event",
-    "example",
-    "examples",
-    "file",
-    "files",
-    "gb",
-    "gradient",
-    "gradients",
-    "index",
-    "message",
-    "messages",
-    "number",
-    "numbers",
-    "object",
-    "part",
-    "parts",
-    "process",
-    "row",
-    "rows",
-    "sample",
-    "samples",
-    "sentences",
-    "thread",
-    "tokens",
-    "user",
-    "users",
-    "vector",
-    "vectors",
-    "word",
-    "words",
-];
+const COUNTED: &str = "bit bits byte bytes client clients coefficient coefficients count counts digest draw draws element \
+    elements entry entries event example examples file files gb gradient gradients index message \
+    messages number numbers object part parts process row rows sample samples sentences thread tokens \
+    user users vector vectors word words";
 
 /// Numbers in words; digits count as well.
-const NUMBERS: [&str; 13] = [
-    "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "once", "twice", "half",
-];
+const NUMBERS: &str = "one two three four five six seven eight nine ten once twice half";
 
 /// Words of a sentence in a document.
 const MAX_WORDS: usize = 30;

@@ -9,6 +9,7 @@ import { mkdirSync, mkdtempSync, readFileSync, existsSync, rmSync } from "node:f
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { chromium } from "playwright-core";
+import { findings } from "./accessibility.js";
 import { contrasts } from "./contrast.js";
 
 const [program, screens = "screens"] = process.argv.slice(2);
@@ -209,6 +210,7 @@ try {
   let [worst, lowest] = ["", Infinity];
   const overflowing = [];
   const nameless = [];
+  const barriers = [];
   for (const scheme of ["light", "dark"]) {
     for (const width of [1280, 390]) {
       const { context: other, page: look, wrong: errors } = await opened(scheme, width);
@@ -224,6 +226,7 @@ try {
         nameless.push(...await look.evaluate(() => [...document.querySelectorAll("a, button, input, textarea, svg[role=img], nav, [role=region]")]
           .filter((one) => !(one.textContent.trim() || one.getAttribute("aria-label") || document.querySelector(`label[for="${one.id}"]`)))
           .map((one) => one.outerHTML.slice(0, 80))));
+        barriers.push(...await findings(look, `${name} ${scheme} ${width}`));
         const heads = await look.locator("h1").count();
         if (heads !== 1) nameless.push(`${name} has ${heads} titles`);
         await look.screenshot({ path: join(screens, `${name}-${width}-${scheme}.png`), fullPage: true });
@@ -235,6 +238,7 @@ try {
   claim("no view scrolls sideways at 1280 and 390 px", overflowing.length === 0, overflowing.join("; "));
   claim("all text has a contrast of at least 4.5", lowest >= 4.5, `${lowest.toFixed(2)}, ${worst}`);
   claim("every control and picture has a name, and every view one title", nameless.length === 0, nameless.slice(0, 3).join("; "));
+  claim("axe-core finds no barrier in any view", barriers.length === 0, barriers.slice(0, 5).join("; "));
   claim("dark and light differ", await (async () => {
     const colours = [];
     for (const scheme of ["light", "dark"]) {

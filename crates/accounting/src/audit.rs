@@ -20,7 +20,7 @@ pub mod sampled;
 pub mod signal;
 
 use crate::AccountingError;
-use crate::error::{ensure, out_of_range};
+use crate::error::ensure;
 
 /// The most canaries that an estimator accepts. Larger audits show no more: the term `m delta` eats the gain.
 pub const MAX_CANARIES: u64 = 1 << 24;
@@ -65,20 +65,12 @@ impl Guesses {
     /// # Errors
     /// [`AccountingError::OutOfRange`] unless `correct <= guesses <= canaries <= 2^24` and `guesses >= 1`.
     pub fn new(canaries: u64, guesses: u64, correct: u64) -> Result<Self, AccountingError> {
-        if canaries > MAX_CANARIES {
-            return Err(out_of_range("canaries", "at most 2^24", canaries as f64));
-        }
-        if guesses == 0 || guesses > canaries {
-            let expected = "a number in [1, canaries]";
-            return Err(out_of_range("guesses", expected, guesses as f64));
-        }
-        if correct > guesses {
-            return Err(out_of_range(
-                "correct",
-                "at most the number of guesses",
-                correct as f64,
-            ));
-        }
+        let holds = canaries <= MAX_CANARIES;
+        ensure(holds, "canaries", "at most 2^24", canaries as f64)?;
+        let holds = (1..=canaries).contains(&guesses);
+        ensure(holds, "guesses", "a number in [1, canaries]", guesses as f64)?;
+        let expected = "at most the number of guesses";
+        ensure(correct <= guesses, "correct", expected, correct as f64)?;
         Ok(Self {
             canaries,
             guesses,

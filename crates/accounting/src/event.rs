@@ -97,9 +97,9 @@ pub enum Event {
         /// Noise standard deviation / clip norm.
         noise_multiplier: NoiseMultiplier,
     },
-    /// Laplace noise on a number.
+    /// Laplace noise on numbers.
     Laplace {
-        /// Scale of the noise divided by the sensitivity.
+        /// Scale `b` of the noise divided by the L1 sensitivity.
         scale: f64,
     },
     /// Discrete Laplace noise on an integer, `P(x)` proportional to `e^{-parameter |x|}`.
@@ -133,7 +133,8 @@ pub enum Event {
         /// Distance by which one user moves the integer.
         shift: u64,
     },
-    /// One of the discrete or Laplace events over a Poisson sample of the users.
+    /// An event over a Poisson sample of the users: `Laplace`, `DiscreteLaplace`, `DiscreteGaussian` or `Binomial`, under add-or-remove or
+    /// zero-out. A sampled Gaussian is [`Event::PoissonGaussian`].
     PoissonSampled {
         /// Sampling probability `q`.
         sampling_probability: SamplingProbability,
@@ -217,7 +218,15 @@ impl Event {
             | Event::BoundedRange { .. }
             | Event::ApproximateDp { .. } => None,
             Event::PoissonSampled { event, .. } | Event::RepeatAndSelect { event, .. } => event.adjacency(),
-            _ => Some(Adjacency::AddOrRemoveOne),
+            Event::PoissonGaussian { .. }
+            | Event::Gaussian { .. }
+            | Event::TruncatedPoissonGaussian { .. }
+            | Event::MixtureOfGaussians { .. }
+            | Event::ExampleLevelSampling { .. }
+            | Event::Laplace { .. }
+            | Event::DiscreteLaplace { .. }
+            | Event::DiscreteGaussian { .. }
+            | Event::Binomial { .. } => Some(Adjacency::AddOrRemoveOne),
         }
     }
 
@@ -234,13 +243,29 @@ impl Event {
                 adjacency != Adjacency::ReplaceOne && event.supports(adjacency)
             }
             Event::RepeatAndSelect { event, .. } => event.supports(adjacency),
-            _ => true,
+            Event::PoissonGaussian { .. }
+            | Event::Gaussian { .. }
+            | Event::TruncatedPoissonGaussian { .. }
+            | Event::MixtureOfGaussians { .. }
+            | Event::ExampleLevelSampling { .. }
+            | Event::Laplace { .. }
+            | Event::DiscreteLaplace { .. }
+            | Event::DiscreteGaussian { .. }
+            | Event::Binomial { .. }
+            | Event::ZeroConcentrated { .. }
+            | Event::BoundedRange { .. }
+            | Event::ApproximateDp { .. }
+            | Event::NonPrivate => true,
         }
     }
 
     /// The way in which the users of the event are chosen.
     #[must_use]
     pub fn sampling(&self) -> Sampling {
+        let unless_all = |sampling: Sampling, all: bool| match all {
+            true => Sampling::FullParticipation,
+            false => sampling,
+        };
         match self {
             Event::PoissonGaussian {
                 sampling_probability, ..
@@ -250,15 +275,28 @@ impl Event {
             }
             | Event::PoissonSampled {
                 sampling_probability, ..
-            } if sampling_probability.get() < 1.0 => Sampling::Poisson,
+            } => unless_all(Sampling::Poisson, sampling_probability.get() >= 1.0),
             Event::TruncatedPoissonGaussian { .. } => Sampling::TruncatedPoisson,
             Event::FixedSizeGaussian {
                 population,
                 cohort_size,
                 ..
-            } if cohort_size < population => Sampling::FixedSize,
+            } => unless_all(Sampling::FixedSize, cohort_size >= population),
             Event::RepeatAndSelect { event, .. } => event.sampling(),
-            _ => Sampling::FullParticipation,
+            Event::Gaussian { .. }
+            | Event::MixtureOfGaussians { .. }
+            | Event::CorrelatedGaussian { .. }
+            | Event::Laplace { .. }
+            | Event::DiscreteLaplace { .. }
+            | Event::DiscreteGaussian { .. }
+            | Event::RandomizedResponse { .. }
+            | Event::Binomial { .. }
+            | Event::DistributedDiscreteGaussian { .. }
+            | Event::Skellam { .. }
+            | Event::ZeroConcentrated { .. }
+            | Event::BoundedRange { .. }
+            | Event::ApproximateDp { .. }
+            | Event::NonPrivate => Sampling::FullParticipation,
         }
     }
 
@@ -320,7 +358,7 @@ impl Event {
         }
     }
 
-    /// Returns true if the event has a loss distribution, or an error that says why this one has none.
+    /// Returns true if events of this kind have a loss distribution, also where the fields of this one are outside their range.
     pub(crate) fn has_loss_distribution(&self) -> bool {
         let adjacency = self.adjacency().unwrap_or(Adjacency::AddOrRemoveOne);
         !matches!(pair(self, adjacency, FIRST_LOOK), Ok(None))
@@ -500,3 +538,6 @@ impl Event {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

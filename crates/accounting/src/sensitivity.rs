@@ -20,6 +20,7 @@
 //! (\[BLT\]), section 3.2; Kairouz et al., "Practical and Private (Deep) Learning without Sampling or Shuffling"
 //! (2021), appendix D; Choquette-Choo et al., "(Amplified) Banded Matrix Factorization" (2023), section 4.
 
+use crate::participation::Participation;
 pub use crate::quantity::SquaredSensitivity;
 use crate::{AccountingError, NoiseMultiplier, Rho};
 
@@ -33,6 +34,15 @@ pub mod restart;
 pub mod separated;
 pub mod toeplitz;
 pub mod tree;
+
+/// The gap of a schema, at most `rounds`, and its max number of participations, as sizes.
+fn sizes(schema: &Participation, rounds: usize) -> (usize, usize) {
+    let size = |number| usize::try_from(number).unwrap_or(usize::MAX);
+    (
+        size(schema.gap().get()).min(rounds),
+        size(schema.max_participation()),
+    )
+}
 
 impl SquaredSensitivity {
     /// The sensitivity: the square root.

@@ -343,6 +343,10 @@ mod tests {
         Arc::new(ParamLayout::with_tensor_groups(parts).unwrap())
     }
 
+    fn bounded(len: usize, clipping: Clipping, non_finite: NonFinite) -> BoundedSum {
+        BoundedSum::new(Bound::new(layout(len), clipping, non_finite))
+    }
+
     /// Any update at all: every bit pattern of every coordinate.
     fn updates(len: usize) -> impl Strategy<Value = Vec<f32>> {
         let wild = any::<u32>().prop_map(f32::from_bits);
@@ -374,7 +378,7 @@ mod tests {
         #[test]
         fn one_contribution_moves_the_sum_by_at_most_the_bound(update in updates(6), k in clip_norms(), weight in 0.0..=1.0f64) {
             let clipping = Clipping::Flat { clip_norm: norm(k) };
-            let sum = BoundedSum::new(Bound::new(layout(6), clipping, NonFinite::Zero));
+            let sum = bounded(6, clipping, NonFinite::Zero);
             let finite = update.iter().all(|value| value.is_finite());
             let added = sum.add(&update, weight).unwrap();
             prop_assert!(finite || added == Added::Discarded);
@@ -389,7 +393,7 @@ mod tests {
         #[test]
         fn each_layer_keeps_its_own_bound(update in updates(6), first in clip_norms(), second in clip_norms()) {
             let clipping = Clipping::PerLayer { clip_norms: vec![norm(first), norm(second)] };
-            let sum = BoundedSum::new(Bound::new(layout(6), clipping, NonFinite::Zero));
+            let sum = bounded(6, clipping, NonFinite::Zero);
             sum.add(&update, 1.0).unwrap();
             let steps = sum.sum.into_steps();
             for (steps, k) in [(&steps[..3], first), (&steps[3..], second)] {
@@ -400,7 +404,7 @@ mod tests {
 
         #[test]
         fn the_threads_do_not_matter(all in prop::collection::vec(updates(5), 1..8), k in clip_norms()) {
-            let new = || BoundedSum::new(Bound::new(layout(5), Clipping::Flat { clip_norm: norm(k) }, NonFinite::Zero));
+            let new = || bounded(5, Clipping::Flat { clip_norm: norm(k) }, NonFinite::Zero);
             let (one, many) = (new(), new());
             for update in &all {
                 one.add(update, 0.5).unwrap();
@@ -417,13 +421,7 @@ mod tests {
 
     #[test]
     fn finite_values_of_any_size_are_clipped() {
-        let sum = |clip_norm| {
-            BoundedSum::new(Bound::new(
-                layout(2),
-                Clipping::Flat { clip_norm },
-                NonFinite::Refuse,
-            ))
-        };
+        let sum = |clip_norm| bounded(2, Clipping::Flat { clip_norm }, NonFinite::Refuse);
         let clipped = sum(5.0);
         let added = clipped.add(&[f32::MAX, -f32::MAX], 1.0).unwrap();
         assert!(matches!(added, Added::Clipped { norm } if norm > 4e38));
@@ -447,7 +445,7 @@ mod tests {
     fn what_keeps_to_the_bound_is_added_as_without_clipping() {
         let update = [0.3, -1.7, 1e-7, -3e-9, 0.0, 1e-20];
         let add = |clipping, weight| {
-            let sum = BoundedSum::new(Bound::new(layout(6), clipping, NonFinite::Zero));
+            let sum = bounded(6, clipping, NonFinite::Zero);
             let added = sum.add(&update, weight).unwrap();
             assert!(matches!(added, Added::Whole { .. }));
             sum.sum.into_steps()
@@ -487,11 +485,7 @@ mod tests {
         for (clip_norm, columns) in [(1.0, 0..1), (2000.0, 1..3)] {
             let places: Vec<usize> = (0..3 * rows).filter(|i| columns.contains(&(i % 3))).collect();
             let part: Vec<f32> = places.iter().map(|&i| update[i]).collect();
-            let alone = BoundedSum::new(Bound::new(
-                self::layout(part.len()),
-                Clipping::Flat { clip_norm },
-                NonFinite::Zero,
-            ));
+            let alone = bounded(part.len(), Clipping::Flat { clip_norm }, NonFinite::Zero);
             alone.add(&part, 0.5).unwrap();
             let alone = alone.sum.into_steps();
             assert!(places.iter().zip(alone).all(|(&i, step)| steps[i] == step));
@@ -521,11 +515,7 @@ mod tests {
     #[test]
     fn contributions_that_are_not_finite_are_zero_or_refused() {
         let add = |non_finite, update: [f32; 2]| {
-            let sum = BoundedSum::new(Bound::new(
-                layout(2),
-                Clipping::Flat { clip_norm: 1.0 },
-                non_finite,
-            ));
+            let sum = bounded(2, Clipping::Flat { clip_norm: 1.0 }, non_finite);
             let added = sum.add(&update, 1.0);
             (added, sum.sum.into_steps())
         };
@@ -536,7 +526,7 @@ mod tests {
             assert!(matches!(added, Err(AggregationError::NotFinite { .. })));
             assert_eq!(steps, [0, 0]);
         }
-        let sum = BoundedSum::new(Bound::new(layout(2), Clipping::None, NonFinite::Zero));
+        let sum = bounded(2, Clipping::None, NonFinite::Zero);
         assert!(matches!(
             sum.add(&[0.0; 3], 1.0),
             Err(AggregationError::Length { .. })

@@ -42,6 +42,11 @@ fn text(file: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
+/// The value of a TOML file that an option names.
+fn parsed_file<T: serde::de::DeserializeOwned>(file: &Path, expected: &str) -> anyhow::Result<T> {
+    parsed(file, &text(file)?, expected)
+}
+
 /// The value of a TOML text; the error names the file, what was expected and the place.
 fn parsed<T: serde::de::DeserializeOwned>(file: &Path, text: &str, expected: &str) -> anyhow::Result<T> {
     toml::from_str(text)

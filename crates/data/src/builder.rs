@@ -15,7 +15,7 @@ use crate::count::assign;
 use crate::error::{DataError, Result, no_usable_text};
 use crate::examples::{Measure, cut_rows};
 use crate::file::Spool;
-use crate::hash::{hash_bytes, hex};
+use crate::hash::{hash_bytes, head, hex};
 use crate::progress::{Progress, Stage, proceed};
 use crate::random::Stream;
 use crate::rows::number;
@@ -244,8 +244,7 @@ impl Dropped {
         let max_tokens = spec.max_tokens.unwrap_or(u64::MAX);
         if count > max_examples || tokens > max_tokens {
             if let Keep::Random { seed } = spec.keep {
-                let mut head = [0; 8];
-                head.copy_from_slice(&hash_bytes(user.as_bytes())[..8]);
+                let head = head(&hash_bytes(user.as_bytes()));
                 Stream::new("caps", seed, u64::from_le_bytes(head)).shuffle(examples);
             }
             let mut kept_tokens = 0;

@@ -159,9 +159,7 @@ impl WordVotes {
             coverage: covered as f64 / self.total as f64,
         })
     }
-}
 
-impl WordVotes {
     /// The sums of the words in their order, with noise.
     fn noisy(&self, sampler: &SnappedGaussian, key: &NoiseKey) -> Result<Vec<i64>> {
         // PRIVACY: each word's noise is its own sample: independent of all others and used once.

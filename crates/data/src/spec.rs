@@ -204,9 +204,7 @@ impl SplitSpec {
             }
         }
     }
-}
 
-impl SplitSpec {
     /// Checks the split, and that a source with these columns can be divided so.
     pub(crate) fn validate_for(&self, has_time: bool, has_split: bool) -> Result<()> {
         self.validate()?;

@@ -50,33 +50,31 @@ impl fmt::Display for TimePoint {
 /// `YYYY-MM-DD`, optionally followed by `T` or a space and `HH:MM:SS`, optionally `Z`.
 pub(crate) fn parse_date(text: &str) -> Option<i64> {
     let text = text.strip_suffix('Z').unwrap_or(text);
-    let (date, clock) = match text.split_once(['T', ' ']) {
-        Some((date, clock)) => (date, Some(clock)),
-        None => (text, None),
-    };
-    let mut parts = date.split('-');
-    let (year, month, day) = (
-        digits(parts.next()?, 4)?,
-        digits(parts.next()?, 2)?,
-        digits(parts.next()?, 2)?,
-    );
-    if parts.next().is_some() || !(1..=12).contains(&month) || day < 1 || day > days_in_month(year, month) {
+    let (date, clock) = text
+        .split_once(['T', ' '])
+        .map_or((text, None), |(date, clock)| (date, Some(clock)));
+    let [year, month, day] = three_numbers(date, '-', [4, 2, 2])?;
+    if !(1..=12).contains(&month) || day < 1 || day > days_in_month(year, month) {
         return None;
     }
     let mut seconds = days_from_civil(year, month, day) * 86_400;
     if let Some(clock) = clock {
-        let mut parts = clock.split(':');
-        let (hour, minute, second) = (
-            digits(parts.next()?, 2)?,
-            digits(parts.next()?, 2)?,
-            digits(parts.next()?, 2)?,
-        );
-        if parts.next().is_some() || hour > 23 || minute > 59 || second > 59 {
+        let [hour, minute, second] = three_numbers(clock, ':', [2, 2, 2])?;
+        if hour > 23 || minute > 59 || second > 59 {
             return None;
         }
         seconds += hour * 3600 + minute * 60 + second;
     }
     Some(seconds)
+}
+
+fn three_numbers(text: &str, separator: char, widths: [usize; 3]) -> Option<[i64; 3]> {
+    let mut parts = text.split(separator);
+    let mut numbers = [0; 3];
+    for (number, width) in numbers.iter_mut().zip(widths) {
+        *number = digits(parts.next()?, width)?;
+    }
+    parts.next().is_none().then_some(numbers)
 }
 
 fn digits(text: &str, width: usize) -> Option<i64> {

@@ -6,7 +6,7 @@ use undertone_protocol::{
 
 use crate::certificates::{check_certificate, ends_ms};
 use crate::driver::Transport;
-use crate::eligibility::{Ineligible, eligible};
+use crate::eligibility::{Ineligible, Schedule, eligible, separated};
 use crate::error::shown;
 use crate::machine::Setup;
 use crate::memory::Memory;
@@ -262,6 +262,10 @@ impl Patient<'_> {
         match TaskPlan::read(&plan, &task, &checks) {
             Err(refusal) => Finding::bad(subject, refusal.to_string(), own),
             Ok(plan) => {
+                if let Err(reason) = self.follows(&task, card.round, &plan) {
+                    let condition = Condition::Ineligible(reason);
+                    return Finding { subject, condition };
+                }
                 let cost = self.memory.cost_with(&task, plan.planned.rho);
                 match cost > setup.floors.population_rho {
                     true => Finding::bad(
@@ -276,6 +280,22 @@ impl Patient<'_> {
                 }
             }
         }
+    }
+}
+
+impl Patient<'_> {
+    /// The signed plan decides as the board does: the board may say less than the plan asks for.
+    fn follows(&self, task: &Digest32, round: u64, plan: &TaskPlan) -> Result<(), Ineligible> {
+        if !plan.has_examples(self.memory) {
+            return Err(Ineligible::TooFewExamples);
+        }
+        let schedule = Schedule {
+            round,
+            min_sep: plan.min_sep,
+            max_part: plan.max_part,
+            timer_ms: plan.timer_ms,
+        };
+        separated(self.memory, task, &schedule, self.now_ms)
     }
 }
 

@@ -15,6 +15,7 @@ use undertone_text::TextRules;
 
 use crate::error::Refusal;
 use crate::floors::{Limits, Neighbours, PolicyFloors};
+use crate::memory::Memory;
 
 pub use round::{Prepared, RoundTerms};
 
@@ -161,6 +162,15 @@ pub struct PlanChecks<'a> {
 }
 
 impl TaskPlan {
+    /// `true` if the device has as many examples for the purpose of the plan as it asks for.
+    pub(crate) fn has_examples(&self, memory: &Memory) -> bool {
+        let examples = match self.purpose {
+            Purpose::Train => memory.training_examples,
+            Purpose::Evaluate { .. } => memory.withheld_examples,
+        };
+        examples >= u64::from(self.min_examples)
+    }
+
     /// Reads the plan of a task and checks it.
     ///
     /// # Errors

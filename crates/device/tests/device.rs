@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use harness::{POPULATION, START, Service, TASK, TIMER_S, floors, plan};
 use undertone_device::{
-    AlwaysMet, Clock, Conditions, Counter, Device, DeviceConfig, DeviceError, Ended, Example, FileKeyStore,
-    Ineligible, KeyStore, Method, NetworkLost, Progress, Reply, Request, Stop, Transport, Unmet,
+    AlwaysMet, Clock, Condition, Conditions, Counter, Device, DeviceConfig, DeviceError, Ended, Example,
+    FileKeyStore, Ineligible, KeyStore, Method, NetworkLost, Progress, Reply, Request, Stop, Subject,
+    Transport, Unmet,
 };
 use undertone_protocol::{Code, Enrol, Enrolled, SumMode, Verdict, limits, read, verify_proof, write};
 
@@ -168,6 +169,47 @@ fn copy(from: &Path, to: &Path) {
         std::fs::create_dir_all(target.parent().unwrap()).unwrap();
         std::fs::copy(&file, target).unwrap();
     }
+}
+
+/// The board says less than the plan asks for, so that the board alone would let the device in.
+#[test]
+fn the_doctor_decides_by_the_signed_plan_and_not_by_the_board_alone() {
+    let lab = Lab::new();
+    let device = lab.ready();
+    let answer = |change: fn(&mut Service)| {
+        let mut service = Service::new(plan(SumMode::Plain));
+        change(&mut service);
+        let mut wire = Wire {
+            service: &mut service,
+            clock: lab.clock.clone(),
+            before: Box::new(|_| Ok(())),
+        };
+        let found = device.examine(&mut wire).unwrap();
+        let mut of_tasks = found
+            .iter()
+            .filter(|finding| matches!(finding.subject, Subject::Task(_)));
+        let of_task = of_tasks.next().unwrap_or_else(|| panic!("{found:?}"));
+        of_task.condition.clone()
+    };
+    let may = answer(|_| ());
+    assert!(matches!(may, Condition::Good(_)), "{may:?}");
+    let few = answer(|service| {
+        let mut plan = service.plan.clone();
+        plan.min_examples = 1000;
+        *service = Service::new(plan);
+        service.lies.board = Some(Box::new(|board| board.tasks[0].min_examples = 1));
+    });
+    assert_eq!(few, Condition::Ineligible(Ineligible::TooFewExamples));
+    let early = answer(|service| {
+        let mut plan = service.plan.clone();
+        plan.timer_s *= 100;
+        *service = Service::new(plan);
+        service.lies.board = Some(Box::new(|board| board.tasks[0].timer_s = 0));
+    });
+    assert!(
+        matches!(early, Condition::Ineligible(Ineligible::TooNew { .. })),
+        "{early:?}"
+    );
 }
 
 #[test]

@@ -251,12 +251,6 @@ impl NoisedAverage {
     pub fn noise_std(&self) -> f64 {
         self.noise_std
     }
-
-    /// Returns true if noise was added, and false for the output of [`NonPrivate`].
-    #[must_use]
-    pub fn is_noised(&self) -> bool {
-        self.noise_std > 0.0
-    }
 }
 
 impl std::fmt::Debug for NoisedAverage {
@@ -301,7 +295,7 @@ mod tests {
             .average(denominator)
             .and_then(|average| NonPrivate.privatize(0, average));
         assert_eq!(released.as_ref().ok().map(NoisedAverage::values), expected);
-        assert!(released.is_err() || !released.is_ok_and(|released| released.is_noised()));
+        assert!(released.is_ok_and(|released| released.noise_std() == 0.0) == expected.is_some());
     }
 
     #[test]

@@ -19,6 +19,26 @@ use normalised_toeplitz::NormalisedToeplitz;
 use tree::Tree;
 use tree_full::TreeFull;
 
+/// Reads a strategy from its fields by its constructor, so that a file holds none that the constructor refuses.
+macro_rules! read_by {
+    ($(#[$attribute:meta])* $new:ident($($argument:ident),*) of $strategy:ident { $($field:ident: $kind:ty),* }) => {
+        $(#[$attribute])*
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Unchecked {
+            $($field: $kind,)*
+        }
+
+        impl TryFrom<Unchecked> for $strategy {
+            type Error = crate::error::MechanismError;
+
+            fn try_from(value: Unchecked) -> Result<Self> {
+                Self::$new($(value.$argument),*)
+            }
+        }
+    };
+}
+
 pub(crate) mod banded;
 pub(crate) mod banded_toeplitz;
 pub(crate) mod blt;

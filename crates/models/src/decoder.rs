@@ -182,7 +182,7 @@ impl Decoder for Recurrent {
 mod tests {
     use super::*;
     use crate::spec::ModelSpec;
-    use crate::testing::numbers;
+    use crate::testing::{logits, numbers};
 
     const IDS: usize = 61;
 
@@ -200,26 +200,20 @@ mod tests {
         .collect()
     }
 
+    fn singles(len: usize, seed: u64) -> Vec<f32> {
+        let values = numbers(len, seed, 0.8);
+        values.into_iter().map(|value| value as f32).collect()
+    }
+
     /// The logits of the token after `tokens`, in double precision and without a cache.
     fn expected(model: &dyn SequenceModel, params: &[f32], tokens: &[u32]) -> Vec<f64> {
         let wide: Vec<f64> = params.iter().copied().map(f64::from).collect();
         let targets = vec![IGNORE; tokens.len()];
         let mut packed = PackedBatch::default();
-        let mut last = Vec::new();
-        model
-            .check_worker(1, tokens.len())
-            .evaluate(
-                &wide,
-                &packed.pack(&[(tokens, &targets)]),
-                StateMode::Zero,
-                &mut |row, logits, _| {
-                    if row + 1 == tokens.len() {
-                        last = logits[..model.vocab_size()].to_vec();
-                    }
-                },
-            )
-            .unwrap();
-        last
+        let batch = packed.pack(&[(tokens, &targets)]);
+        let mut worker = model.check_worker(1, tokens.len());
+        let rows = logits(worker.as_mut(), &wide, &batch, StateMode::Zero);
+        rows[tokens.len() - 1][..model.vocab_size()].to_vec()
     }
 
     fn assert_near(expected: &[f64], got: &[f32], what: &str) {
@@ -289,10 +283,7 @@ mod tests {
     fn every_family_decodes_what_it_evaluates() {
         for spec in specs() {
             let model = spec.build(IDS).unwrap();
-            let params = numbers(model.layout().len(), 5, 0.8)
-                .iter()
-                .map(|&value| value as f32)
-                .collect::<Vec<_>>();
+            let params = singles(model.layout().len(), 5);
             grows_as_it_is_evaluated(model.as_ref(), &params, &format!("{spec:?}"));
         }
     }
@@ -301,18 +292,12 @@ mod tests {
     fn adapters_are_part_of_what_is_decoded() {
         let mut spec = serde_json::to_value(&specs()[5]).unwrap();
         let base = specs()[5].build(IDS).unwrap();
-        let params: Vec<f32> = numbers(base.layout().len(), 5, 0.8)
-            .iter()
-            .map(|&value| value as f32)
-            .collect();
+        let params = singles(base.layout().len(), 5);
         let file = base.write_params(&params, None).unwrap();
         spec["lora"] = serde_json::json!({ "rank": 2, "alpha": 3.0 });
         let spec: ModelSpec = serde_json::from_value(spec).unwrap();
         let model = spec.load(IDS, &file).unwrap().model;
-        let adapters: Vec<f32> = numbers(model.layout().len(), 6, 0.8)
-            .iter()
-            .map(|&value| value as f32)
-            .collect();
+        let adapters = singles(model.layout().len(), 6);
         grows_as_it_is_evaluated(model.as_ref(), &adapters, "adapters");
         let (with, without) = (
             expected(model.as_ref(), &adapters, &[3]),

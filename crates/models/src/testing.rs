@@ -3,6 +3,7 @@
 use crate::batch::{IGNORE, PackedBatch, SequenceBatch};
 use crate::initial::Initializer;
 use crate::kernels::isa::Isa;
+use crate::scalar::Scalar;
 use crate::sequence::{SequenceModel, SequenceWorker, StateMode};
 use undertone_aggregation::ParamLayout;
 
@@ -78,6 +79,19 @@ pub(crate) fn refused(
     error.to_string()
 }
 
+/// The logits of every row of a batch.
+pub(crate) fn logits<T: Scalar>(
+    worker: &mut dyn SequenceWorker<T>,
+    params: &[T],
+    batch: &SequenceBatch<'_>,
+    state: StateMode,
+) -> Vec<Vec<T>> {
+    let mut rows = Vec::new();
+    let mut keep = |_: usize, logits: &[T], _: T| rows.push(logits.to_vec());
+    worker.evaluate(params, batch, state, &mut keep).unwrap();
+    rows
+}
+
 /// Without targets a step changes nothing, and the gradient is zero.
 pub(crate) fn check_without_targets(model: &dyn SequenceModel) {
     let mut params = model.initial_params(1);
@@ -96,6 +110,58 @@ pub(crate) fn check_without_targets(model: &dyn SequenceModel) {
     let mut grad = vec![1.0; params.len()];
     worker.gradient(&params, &batch, &mut grad).unwrap();
     assert!(grad.iter().all(|&value| value == 0.0));
+}
+
+/// Central differences of the mean loss, from the state that `before` leaves at the unshifted parameters.
+pub(crate) fn check_differences(model: &dyn SequenceModel, params: &[f64], lengths: &[usize], carried: bool) {
+    let before = batch_of(lengths, model.vocab_size(), 50);
+    let packed = batch_of(lengths, model.vocab_size(), 90);
+    let batch = packed.batch();
+    let mut worker = model.check_worker(lengths.len(), batch.rows());
+    let mode = if carried {
+        StateMode::Carry
+    } else {
+        StateMode::Zero
+    };
+    let prepare = |worker: &mut dyn SequenceWorker<f64>| {
+        worker.reset_state();
+        if carried {
+            worker
+                .sgd_step(&mut params.to_vec(), &before.batch(), 0.0, StateMode::Zero)
+                .unwrap();
+        }
+    };
+    prepare(worker.as_mut());
+    let mut stepped = params.to_vec();
+    let rate = 0.5;
+    let stats = worker.sgd_step(&mut stepped, &batch, rate, mode).unwrap();
+    let gradient: Vec<f64> = params.iter().zip(&stepped).map(|(a, b)| (a - b) / rate).collect();
+    if !carried {
+        let mut written = vec![f64::NAN; params.len()];
+        assert_eq!(worker.gradient(params, &batch, &mut written).unwrap(), stats);
+        assert_close(
+            model.layout(),
+            &written,
+            &gradient,
+            1e-12,
+            "step against gradient",
+        );
+    }
+    let mut numeric = vec![0.0; params.len()];
+    for index in 0..params.len() {
+        let mut loss_at = |shift: f64| {
+            prepare(worker.as_mut());
+            let mut shifted = params.to_vec();
+            shifted[index] += shift;
+            worker
+                .sgd_step(&mut shifted, &batch, 0.0, mode)
+                .unwrap()
+                .mean_loss()
+        };
+        let h = 2e-5;
+        numeric[index] = (loss_at(h) - loss_at(-h)) / (2.0 * h);
+    }
+    assert_close(model.layout(), &numeric, &gradient, 1e-6, "differences");
 }
 
 /// One f32 step of `worker(isa, sequences, rows)` on every instruction set against the f64 step.

@@ -133,7 +133,6 @@ impl SequenceModel for Transformer {
             initializer.uniform(&mut params[block.o.clone()], residual);
             initializer.uniform(&mut params[block.up.clone()], limit(0.02));
             initializer.uniform(&mut params[block.down.clone()], residual);
-            params[block.norm1.clone()].fill(1.0);
             for gains in [&block.norm1, &block.norm2, &block.query_norm, &block.key_norm] {
                 params[gains.clone()].fill(1.0);
             }

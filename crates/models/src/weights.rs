@@ -28,16 +28,45 @@ pub const DESCRIPTION_KEY: &str = "undertone";
 /// A parameter count that is not the layout's.
 pub fn to_safetensors(layout: &ParamLayout, params: &[f32], description: Option<&str>) -> Result<Vec<u8>> {
     check_count("parameter", layout.len(), params.len())?;
-    let bytes: Vec<u8> = params.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let mut tensors = Vec::with_capacity(layout.tensors().len());
-    for tensor in layout.tensors() {
+    let description = description.map(|text| (DESCRIPTION_KEY, text));
+    serialized(layout, params, str::to_owned, description)
+}
+
+/// The entry that the readers of `transformers` ask for: tensors are laid out as PyTorch has them.
+const PYTORCH: Option<(&str, &str)> = Some(("format", "pt"));
+
+/// A file of the tensors of a layout, under other names, with one entry in its header.
+fn serialized(
+    layout: &ParamLayout,
+    params: &[f32],
+    name: impl Fn(&str) -> String,
+    entry: Option<(&str, &str)>,
+) -> Result<Vec<u8>> {
+    let bytes = bytes_of(params);
+    let tensors = layout.tensors().iter().map(|tensor| {
         let range = tensor.range();
         let data = &bytes[range.start * 4..range.end * 4];
-        let view = TensorView::new(Dtype::F32, tensor.shape.clone(), data).map_err(malformed)?;
-        tensors.push((tensor.name.as_str(), view));
-    }
-    let metadata = description.map(|text| HashMap::from([(DESCRIPTION_KEY.to_owned(), text.to_owned())]));
-    serialize(tensors, metadata).map_err(malformed)
+        (name(&tensor.name), &tensor.shape[..], data)
+    });
+    file_of(tensors, entry)
+}
+
+fn bytes_of(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// A file of F32 tensors, each with its name, shape and bytes, with one entry in its header.
+fn file_of<'a>(
+    tensors: impl Iterator<Item = (String, &'a [usize], &'a [u8])>,
+    entry: Option<(&str, &str)>,
+) -> Result<Vec<u8>> {
+    let views = tensors.map(|(name, shape, data)| {
+        let view = TensorView::new(Dtype::F32, shape.to_vec(), data).map_err(malformed)?;
+        Ok((name, view))
+    });
+    let views = views.collect::<Result<Vec<_>>>()?;
+    let metadata = entry.map(|(key, value)| HashMap::from([(key.to_owned(), value.to_owned())]));
+    serialize(views, metadata).map_err(malformed)
 }
 
 /// Reads parameters in the order of the layout; names, shapes, types and finiteness are all checked.
@@ -176,10 +205,11 @@ pub fn describe(mut bytes: Vec<u8>, description: &str) -> Result<Vec<u8>> {
 /// An unreadable file.
 pub fn description(bytes: &[u8]) -> Result<Option<String>> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
-    let metadata = header.metadata().as_ref();
-    Ok(metadata
-        .and_then(|metadata| metadata.get(DESCRIPTION_KEY))
-        .cloned())
+    Ok(description_of(&header))
+}
+
+fn description_of(header: &Metadata) -> Option<String> {
+    header.metadata().as_ref()?.get(DESCRIPTION_KEY).cloned()
 }
 
 /// The description in the header of a file whose tensors were not read. `header` has the first bytes of the file: the length of the
@@ -189,11 +219,8 @@ pub fn description(bytes: &[u8]) -> Result<Option<String>> {
 /// [`ModelError::MalformedWeights`] for a damaged header.
 pub fn description_in_header(header: &[u8]) -> Result<Option<String>> {
     let text = header.get(8..).unwrap_or_default();
-    let header: Metadata = serde_json::from_slice(text).map_err(malformed)?;
-    let metadata = header.metadata().as_ref();
-    Ok(metadata
-        .and_then(|metadata| metadata.get(DESCRIPTION_KEY))
-        .cloned())
+    let header = serde_json::from_slice(text).map_err(malformed)?;
+    Ok(description_of(&header))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub struct AccountArgs {
 enum AccountCommand {
     /// Account for Gaussian releases that every user takes part in.
     Gaussian(gaussian::GaussianArgs),
-    /// Account for rounds that every user, or every example, joins at random: DP-FedAvg, DP-FedSGD, DP-SGD.
+    /// Account for Gaussian rounds that every user, or every example, joins at random: DP-FedAvg, DP-FedSGD, DP-SGD.
     Sampled(sampled::SampledArgs),
     /// Account for correlated noise without sampling: DP-FTRL with a tree, a BLT or other Toeplitz coefficients.
     Ftrl(Box<ftrl::FtrlArgs>),

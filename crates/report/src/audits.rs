@@ -20,7 +20,7 @@ pub(super) fn section(run: &RunData) -> String {
         None if !attacks.is_empty() => String::new(),
         None => format!(
             "<p>Nobody has audited this run. This command replays its sums beside those of its neighbours:</p>\n\
-             <pre>undertone audit replay {} --record</pre>\n",
+             <pre tabindex=\"0\">undertone audit replay {} --record</pre>\n",
             escaped(&run.directory.display().to_string())
         ),
         Some(audit) => of(audit),

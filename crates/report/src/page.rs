@@ -260,7 +260,7 @@ fn head_words(run: &RunData) -> String {
                 let fraction = 100.0 * count as f64 / total;
                 format!(
                     "<td style=\"--share:{:.0}%\">{fraction:.1}</td>",
-                    fraction.sqrt() * 8.0
+                    fraction.sqrt() * 5.0
                 )
             })
             .collect();
@@ -276,7 +276,7 @@ fn head_words(run: &RunData) -> String {
     format!(
         "<section>\n<h2>Head words</h2>\n<p>How many of the ten likeliest predictions are among the most frequent words, in \
          percent of the targets of {} after round {}. A model that has learnt little predicts frequent words only: its \
-         mass sits on the right.</p>\n<div class=\"scroll\"><table class=\"heads\">\n<thead><tr><th></th>{columns}</tr></thead>\n\
+         mass sits on the right.</p>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Head words\"><table class=\"heads\">\n<thead><tr><td></td>{columns}</tr></thead>\n\
          <tbody>\n{rows}</tbody>\n</table></div>\n</section>\n",
         escaped(&evaluation.split),
         grouped(evaluation.round),
@@ -300,7 +300,7 @@ fn facts(run: &RunData) -> String {
 fn configuration(run: &RunData) -> String {
     match &run.config {
         Some(config) => format!(
-            "<section>\n<h2>Configuration</h2>\n<pre><code>{}</code></pre>\n</section>\n",
+            "<section>\n<h2>Configuration</h2>\n<pre tabindex=\"0\"><code>{}</code></pre>\n</section>\n",
             escaped(config.trim_end())
         ),
         None => String::new(),

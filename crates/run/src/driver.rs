@@ -44,8 +44,8 @@ pub(crate) use crate::files::names::{
     MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, REPLAYS_FILE, SWEEP_FILE, TOKENIZER_FILE, VOCAB_FILE,
     VOCAB_PRIVACY_FILE,
 };
-pub(crate) use entropy::fresh_bytes;
 pub use entropy::randomness;
+pub(crate) use entropy::{fresh_bytes, round_entropy};
 pub use follower::train_as_follower;
 
 pub use plan_inputs::named_strategy;

@@ -1,8 +1,5 @@
 //! The evaluation of a model: its predictions of the next word of held-out users.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use serde::{Deserialize, Serialize};
 use undertone_data::{Corpus, EosTargets, SpecialIds};
 use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
@@ -10,9 +7,9 @@ use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
 use crate::config::EvaluationSplit;
 use crate::error::{Result, RunError};
 use crate::observer::{Observer, proceed};
+use crate::work_items::work_items;
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_local::batch;
-use undertone_local::on_threads;
 use undertone_mechanisms::draws;
 
 /// Sentences evaluated side by side.
@@ -172,29 +169,16 @@ impl EvaluationSet {
         observer: &dyn Observer,
     ) -> Result<Metrics> {
         let head_words = head_words && self.special.first_word.is_some();
-        let next = AtomicUsize::new(0);
-        let done: Mutex<Vec<Option<Tally>>> = Mutex::new(vec![None; self.batches.len()]);
-        let work = |(): &mut ()| -> Result<()> {
-            let mut worker = model.worker(BATCH, BATCH * self.longest);
-            loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some(batch) = self.batches.get(index) else {
-                    return Ok(());
-                };
-                proceed(observer)?;
-                let tally = self.tally(worker.as_mut(), parameters, batch, eos, head_words)?;
-                // A poisoned lock means that another thread panicked; its panic is what the caller will see.
-                if let Ok(mut done) = done.lock() {
-                    done[index] = Some(tally);
-                }
-            }
-        };
-        on_threads(&mut vec![(); threads.max(1)], work)?;
+        let mut workers: Vec<_> = (0..threads.max(1)).map(|_| None).collect();
+        let tallies = work_items(&mut workers, self.batches.len(), |worker, index| {
+            proceed(observer)?;
+            // Each thread makes its own.
+            let worker = worker.get_or_insert_with(|| model.worker(BATCH, BATCH * self.longest));
+            self.tally(worker.as_mut(), parameters, &self.batches[index], eos, head_words)
+        })?;
         let mut total = Tally::new(self.special, head_words);
         // Summed in batch order, so that the loss is the same at any number of threads.
-        for tally in done.into_inner().unwrap_or_default().iter().flatten() {
-            total.add(tally);
-        }
+        tallies.iter().for_each(|tally| total.add(tally));
         Ok(total.metrics(head_words))
     }
 }

@@ -311,6 +311,41 @@ fn make_folder(path: &Path, builder: fs::DirBuilder) -> Result<()> {
     }
 }
 
+/// Makes a folder that must not be there. It appears under its name when all that `fill` writes into it is durable.
+///
+/// # Errors
+/// [`RunError::RunExists`] where the name is taken, [`RunError::Io`], and those of `fill`; nothing is left behind then.
+pub(crate) fn new_folder<T>(path: &Path, fill: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+    let is_free = || match exists(path) {
+        true => Err(RunError::RunExists {
+            path: path.to_owned(),
+        }),
+        false => Ok(()),
+    };
+    is_free()?;
+    let above = folder_of(path);
+    fs::create_dir_all(above).map_err(|source| RunError::io("create", above, source))?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(PARTIAL);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(fs::Permissions::from_mode(0o777));
+    }
+    let staged = builder
+        .tempdir_in(above)
+        .map_err(|source| RunError::io("create", path, source))?;
+    let made = fill(staged.path())?;
+    sync_folder(staged.path());
+    // Looked at again: a rename would take the place of an empty folder.
+    is_free()?;
+    fs::rename(staged.path(), path).map_err(|source| RunError::io("write", path, source))?;
+    // The folder has its name; there is nothing left to remove.
+    let _ = staged.keep();
+    sync_folder(above);
+    Ok(made)
+}
+
 /// Writes `bytes` to `path` through a temporary file in the same folder, synced before it takes the name. A link of that name
 /// is replaced, not followed. The umask decides who can read the file.
 ///
@@ -455,7 +490,7 @@ pub(crate) fn is_partial(name: &OsStr) -> bool {
 }
 
 /// Prefix of the names of unfinished files.
-pub(crate) const PARTIAL: &str = ".partial-";
+const PARTIAL: &str = ".partial-";
 
 /// Makes a rename durable. Some file systems refuse to sync a folder; the rename is still atomic there.
 pub(crate) fn sync_folder(folder: &Path) {

@@ -66,6 +66,7 @@ pub mod store;
 pub mod sweep;
 pub mod task;
 pub mod verify;
+mod work_items;
 
 pub use driver::{
     CACHE, CorpusProgress, RunOptions, Summary, config_digest, evaluate, example_counts, lead,

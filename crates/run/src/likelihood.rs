@@ -5,12 +5,10 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use undertone_coordinator::random::Randomness;
 use undertone_data::{Corpus, SpecialIds, Vocab};
-use undertone_local::{batch, on_threads};
+use undertone_local::batch;
 use undertone_models::{ModelSpec, PackedBatch, SequenceModel, SequenceWorker, StateMode};
 
 use crate::config::RunFile;
@@ -19,6 +17,7 @@ use crate::error::{Result, RunError};
 use crate::evaluate::BATCH;
 use crate::initial_model;
 use crate::observer::Silent;
+use crate::work_items::work_items;
 
 /// Takes the sequence, the target, the logits and their normalizer of one row.
 type RowSink<'a> = &'a mut dyn FnMut(usize, u32, &[f32], f32);
@@ -169,45 +168,35 @@ impl Likelihood {
             words.reverse();
             words
         };
-        let next = AtomicUsize::new(0);
-        let scores = Mutex::new(vec![0.0; count]);
-        let work = |(): &mut ()| -> Result<()> {
-            let mut worker = self.model.worker(BATCH, BATCH * length);
-            loop {
-                let first = BATCH * next.fetch_add(1, Ordering::Relaxed);
-                if first >= contexts {
-                    return Ok(());
-                }
-                let words: Vec<Vec<u32>> = (first..contexts.min(first + BATCH)).map(context).collect();
-                let examples: Vec<&[u32]> = words.iter().map(Vec::as_slice).collect();
-                let mut before = vec![0.0; words.len()];
-                let mut step = vec![0; words.len()];
-                let mut made = vec![0.0; words.len() * last.len()];
-                for packed in batch::sentences(&examples, BATCH, self.special.bos) {
-                    self.rows(
-                        worker.as_mut(),
-                        &packed,
-                        &mut |sequence, target, logits, normalizer| {
-                            step[sequence] += 1;
-                            if step[sequence] == length {
-                                let row = &mut made[sequence * last.len()..][..last.len()];
-                                for (score, &word) in row.iter_mut().zip(last) {
-                                    *score = before[sequence] + log_probability(logits, normalizer, word);
-                                }
-                            } else if step[sequence] > prefix.len() {
-                                before[sequence] += log_probability(logits, normalizer, target);
+        let mut workers: Vec<_> = (0..threads.max(1)).map(|_| None).collect();
+        let scores = work_items(&mut workers, contexts.div_ceil(BATCH), |worker, item| {
+            let worker = worker.get_or_insert_with(|| self.model.worker(BATCH, BATCH * length));
+            let first = BATCH * item;
+            let words: Vec<Vec<u32>> = (first..contexts.min(first + BATCH)).map(context).collect();
+            let examples: Vec<&[u32]> = words.iter().map(Vec::as_slice).collect();
+            let mut before = vec![0.0; words.len()];
+            let mut step = vec![0; words.len()];
+            let mut made = vec![0.0; words.len() * last.len()];
+            for packed in batch::sentences(&examples, BATCH, self.special.bos) {
+                self.rows(
+                    worker.as_mut(),
+                    &packed,
+                    &mut |sequence, target, logits, normalizer| {
+                        step[sequence] += 1;
+                        if step[sequence] == length {
+                            let row = &mut made[sequence * last.len()..][..last.len()];
+                            for (score, &word) in row.iter_mut().zip(last) {
+                                *score = before[sequence] + log_probability(logits, normalizer, word);
                             }
-                        },
-                    )?;
-                }
-                // A poisoned lock means that another thread panicked; its panic is what the caller will see.
-                if let Ok(mut scores) = scores.lock() {
-                    scores[first * last.len()..][..made.len()].copy_from_slice(&made);
-                }
+                        } else if step[sequence] > prefix.len() {
+                            before[sequence] += log_probability(logits, normalizer, target);
+                        }
+                    },
+                )?;
             }
-        };
-        on_threads(&mut vec![(); threads.max(1)], work)?;
-        Ok(scores.into_inner().unwrap_or_default())
+            Ok(made)
+        })?;
+        Ok(scores.concat())
     }
 
     /// Calls `sink(sequence, target, logits, log_normalizer)` for every row of a batch; `sequence` counts in the order of packing.

@@ -9,8 +9,6 @@
 //! Source: \[UserDP\] Appendix G.2 and Figure 18: four local epochs of SGD on half of a test user's examples.
 
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
 use undertone_data::{EosTargets, SpecialIds, User};
@@ -21,10 +19,10 @@ use crate::driver::Finished;
 use crate::error::{Result, RunError};
 use crate::evaluate::{BATCH, EvaluationSet, Metrics};
 use crate::observer::Observer;
+use crate::work_items::work_items;
 use undertone_coordinator::error::CoordinatorError;
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_local::batch;
-use undertone_local::on_threads;
 use undertone_mechanisms::draws;
 
 /// The note about personalised models in results.
@@ -157,33 +155,15 @@ pub fn personalize(
     let examples = || chosen.iter().flat_map(|&user| partition.user(user).examples());
     let longest = examples().map(<[u32]>::len).max().unwrap_or(0);
     observer.on_round_start(0, chosen.len());
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<Option<Outcome>>> = Mutex::new(vec![None; chosen.len()]);
     let mut workers: Vec<Local<'_>> = (0..options.threads.max(1))
         .map(|_| Local::new(&finished, options, longest, partition.special()))
         .collect();
-    on_threads(&mut workers, |local| -> Result<()> {
-        loop {
-            let place = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&user) = chosen.get(place) else {
-                return Ok(());
-            };
-            let outcome = local
-                .personalize(&partition.user(user), user, &randomness)
-                .inspect_err(|_| next.store(chosen.len(), Ordering::Relaxed))?;
-            // A poisoned lock means that another thread panicked; its panic is what the caller will see.
-            if let Ok(mut done) = done.lock() {
-                done[place] = Some(outcome);
-            }
-            observer.on_user();
-        }
+    let outcomes = work_items(&mut workers, chosen.len(), |local, place| {
+        let user = chosen[place];
+        let outcome = local.personalize(&partition.user(user), user, &randomness)?;
+        observer.on_user();
+        Ok(outcome)
     })?;
-    let outcomes: Vec<Outcome> = done
-        .into_inner()
-        .unwrap_or_default()
-        .into_iter()
-        .flatten()
-        .collect();
     let measured: Vec<&Outcome> = outcomes
         .iter()
         .filter(|outcome| outcome.before.0.targets > 0)

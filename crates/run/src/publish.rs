@@ -5,18 +5,17 @@
 
 mod ledger;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::error::{Result, RunError};
+use crate::files;
 use crate::files::names::{
     CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE, MODEL_FILE,
     PRIVACY_FILE, PRIVACY_PAGE, PUBLIC_LEDGER_FILE, REPLAYS_FILE, SERVICE_FILE, SWEEP_FILE, TASK_FILE,
     TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
-use crate::files::{self, PARTIAL};
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
 use crate::verify::{self, Verification};
 use undertone_coordinator::task::TaskConfig;
@@ -86,43 +85,18 @@ pub(crate) fn by_schema(task: &TaskConfig) -> bool {
 /// [`RunError::NotPublishable`] with each reason; [`RunError::RunExists`] where the name is taken; [`RunError::Io`] naming the path.
 /// Nothing is left behind then.
 pub fn publish(run_dir: &Path, folder: &Path) -> Result<Published> {
-    if files::exists(folder) {
-        return Err(RunError::RunExists {
-            path: folder.to_owned(),
-        });
-    }
-    let above = files::folder_of(folder);
-    fs::create_dir_all(above).map_err(|source| RunError::io("create", above, source))?;
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(PARTIAL);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(fs::Permissions::from_mode(0o777));
-    }
-    let staged = builder
-        .tempdir_in(above)
-        .map_err(|source| RunError::io("create", folder, source))?;
-    let files = fill(run_dir, staged.path())?;
-    let (mut verification, obstacles) = verify::release(staged.path())?;
-    let mut reasons: Vec<String> = (verification.checks.iter())
-        .flat_map(|check| check.problems.iter().cloned())
-        .collect();
-    reasons.extend(obstacles);
-    if !reasons.is_empty() {
-        return Err(not_publishable(run_dir, reasons));
-    }
-    files::sync_folder(staged.path());
-    // Looked at again: a rename would take the place of an empty folder.
-    if files::exists(folder) {
-        return Err(RunError::RunExists {
-            path: folder.to_owned(),
-        });
-    }
-    fs::rename(staged.path(), folder).map_err(|source| RunError::io("write", folder, source))?;
-    // The folder has its name; there is nothing left to remove.
-    let _ = staged.keep();
-    files::sync_folder(above);
+    let (files, mut verification) = files::new_folder(folder, |staged| {
+        let files = fill(run_dir, staged)?;
+        let (verification, obstacles) = verify::release(staged)?;
+        let mut reasons: Vec<String> = (verification.checks.iter())
+            .flat_map(|check| check.problems.iter().cloned())
+            .collect();
+        reasons.extend(obstacles);
+        match reasons.is_empty() {
+            true => Ok((files, verification)),
+            false => Err(not_publishable(run_dir, reasons)),
+        }
+    })?;
     folder.clone_into(&mut verification.run);
     Ok(Published {
         folder: folder.to_owned(),

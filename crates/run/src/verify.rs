@@ -36,6 +36,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use undertone_data::{PrivateVocabulary, Vocab, VocabularySpec};
 
+use self::same::{Precision, differences};
 use self::subject::Subject;
 use crate::config::RunConfig;
 use crate::driver::{
@@ -96,6 +97,16 @@ impl Check {
         };
         if differ {
             self.wrong(place, shown(expected), shown(got));
+        }
+    }
+
+    /// Compares two values leaf by leaf, of which one was computed again.
+    fn agree(&mut self, place: &str, expected: &impl Serialize, got: &impl Serialize) {
+        match (serde_json::to_value(expected), serde_json::to_value(got)) {
+            (Ok(expected), Ok(got)) => {
+                self.problems(differences(place, &expected, &got, Precision::Recomputed));
+            }
+            (Err(error), _) | (_, Err(error)) => self.problem(format!("{place}: {error}")),
         }
     }
 

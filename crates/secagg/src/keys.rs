@@ -293,17 +293,15 @@ mod tests {
         assert_eq!(identity.key.sign(b"").to_bytes(), hex(signature));
     }
 
-    /// RFC 5869, appendix A.1.
+    /// The expected key was computed as in RFC 5869 with Python's `hmac`, by a program that also gives appendix A.1. No vector of
+    /// the RFC has the info of a derivation.
     #[test]
-    fn hkdf_expands_as_in_rfc_5869() {
-        let salt: [u8; 13] = std::array::from_fn(|i| i as u8);
-        let info: [u8; 10] = std::array::from_fn(|i| 0xf0 + i as u8);
-        let mut key = [0; 42];
-        Hkdf::<Sha256>::new(Some(&salt), &[0x0b; 22])
-            .expand(&info, &mut key)
-            .unwrap();
-        let expected = "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865";
-        assert_eq!(key, hex(expected));
+    fn keys_are_derived_by_hkdf_of_rfc_5869() {
+        let session = SessionId(std::array::from_fn(|i| i as u8));
+        assert_eq!(
+            *derive(&Secret::new([0x0b; 32]), &session, "seal", 3, 5),
+            hex("3eeb596356864907cc0982f14dcba630fd6e15b93ee1a78ddf4169c049608563")
+        );
     }
 
     #[test]

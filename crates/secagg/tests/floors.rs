@@ -190,17 +190,13 @@ fn invented(floors: &Floors, claimed: Topology, victims: u32, others: u32) -> In
     }
     // The others, one half behind the victims and one half before them.
     for (other, seed) in (0..others).zip(&seeds[victims as usize..]) {
-        let key = |rng: &mut rand_chacha::ChaCha20Rng| {
-            let mut secret = [0; 32];
-            rng.fill_bytes(&mut secret);
-            x25519_dalek::PublicKey::from(&x25519_dalek::StaticSecret::from(secret)).to_bytes()
-        };
         let place = if other % 2 == 0 {
             victims + other / 2
         } else {
             n - 1 - other / 2
         };
-        entries[place as usize] = Some(forge::entry(seed, &context, key(&mut rng), key(&mut rng)));
+        let (sealing, masking) = (forge::agreement_key(&mut rng), forge::agreement_key(&mut rng));
+        entries[place as usize] = Some(forge::entry(seed, &context, sealing, masking));
     }
     Invented {
         victims: clients,

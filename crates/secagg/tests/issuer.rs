@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use harness::issuer::Issuer;
 use harness::{ACTIVE, Lab, context, forge, refused};
-use rand_core::Rng;
 use undertone_secagg::message::{AdvertiseKeys, Message, Roster};
 use undertone_secagg::{
     Certificate, Client, ClientPhase, Context, Digest32, Entry, Floors, MAX_CERTIFICATE_BYTES, Params,
@@ -35,11 +34,15 @@ fn floors(trust: Trust) -> Floors {
 
 /// Devices that trust this issuer and hold its certificates, under a server that trusts it as well.
 fn certified(issuer: &Arc<Issuer>) -> Lab {
+    certified_under(issuer, floors(issuer.trust()))
+}
+
+fn certified_under(issuer: &Arc<Issuer>, floors: Floors) -> Lab {
     let demands = |all: &mut [SigningIdentity]| {
         for identity in all {
             *identity = issuer.enrol(identity.clone());
         }
-        (issuer.trust(), Some(floors(issuer.trust())))
+        (issuer.trust(), Some(floors))
     };
     Lab::with(session_context(), topology(), demands, 20)
 }
@@ -63,11 +66,7 @@ fn everybody_but_the_last(index: u32) -> bool {
 /// The forged entry of an invented client with any keys, signed for the session.
 fn invented(seed: u8, certificate: Option<Certificate>) -> Entry {
     let mut rng = harness::rng(seed.into());
-    let mut key = || {
-        let mut secret = [0; 32];
-        rng.fill_bytes(&mut secret);
-        x25519_dalek::PublicKey::from(&x25519_dalek::StaticSecret::from(secret)).to_bytes()
-    };
+    let mut key = || forge::agreement_key(&mut rng);
     let entry = forge::entry(&[seed; 32], &session_context(), key(), key());
     Entry { certificate, ..entry }
 }
@@ -253,15 +252,8 @@ fn floors_take_an_issuer_for_trust_and_still_refuse_anyone() {
     );
     // The other floors hold under an issuer too.
     let lax = floors(issuer.trust()).with_clients(CLIENTS + 1, 5).unwrap();
-    let demands = |all: &mut [SigningIdentity]| {
-        for identity in all {
-            *identity = issuer.enrol(identity.clone());
-        }
-        (issuer.trust(), Some(lax))
-    };
-    let mut lab = Lab::with(session_context(), topology(), demands, 20);
     refused(
-        lab.share(0),
+        certified_under(&issuer, lax).share(0),
         "the number of clients whose keys this client checks",
     );
     assert_eq!(format!("{:?}", issuer.trust()), "Issuer(..)");

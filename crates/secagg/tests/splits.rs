@@ -11,18 +11,12 @@ mod harness;
 
 use std::collections::BTreeMap;
 
-use harness::{Lab, below, context, forge};
+use harness::forge::{self, neighbours};
+use harness::{Lab, below, context};
 use opened::Opened;
 use rand_chacha::ChaCha20Rng;
 use undertone_secagg::message::{Survivors, Unmask};
 use undertone_secagg::{Members, ThreatModel, Topology};
-
-fn neighbours(topology: Topology, index: u32) -> impl Iterator<Item = u32> {
-    let (n, k) = (topology.clients(), topology.neighbours());
-    let near = (1..=k / 2).flat_map(move |step| [(index + step) % n, (index + n - step) % n]);
-    let opposite = (k % 2 == 1).then_some((index + n / 2) % n);
-    near.chain(opposite)
-}
 
 /// One session in which `parties` sets of survivors are told, each to an arc of the ring or to clients at random, and the
 /// first `corrupt` of a random order work with the server. What is open in the end.

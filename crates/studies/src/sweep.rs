@@ -177,14 +177,8 @@ impl Sweep {
         observer: &dyn Observer,
     ) -> Result<(), ReportError> {
         let out = self.folder(&options.out);
-        let resume = match trial.state(&out)? {
-            // One that was killed between its last two steps has left its checkpoint.
-            TrialState::Finished => {
-                return Ok(checkpoint::remove(&out.join(&trial.file.config.task.name))?);
-            }
-            // One that was killed before its first checkpoint starts again.
-            TrialState::Begun => files::exists(&checkpoint::path(&out.join(&trial.file.config.task.name))),
-            TrialState::New => false,
+        let Some(resume) = trial.resume(&out)? else {
+            return Ok(());
         };
         let options = RunOptions {
             out,
@@ -229,6 +223,21 @@ impl Trial {
             });
         }
         Ok(TrialState::Finished)
+    }
+
+    /// `true` if the run goes on from its checkpoint, `false` if it starts, and `None` if it has ended.
+    fn resume(&self, folder: &Path) -> Result<Option<bool>> {
+        let run_dir = folder.join(&self.file.config.task.name);
+        Ok(match self.state(folder)? {
+            TrialState::Finished => {
+                // One that was killed between its last two steps has left its checkpoint.
+                checkpoint::remove(&run_dir)?;
+                None
+            }
+            // One that was killed before its first checkpoint starts again.
+            TrialState::Begun => Some(files::exists(&checkpoint::path(&run_dir))),
+            TrialState::New => Some(false),
+        })
     }
 }
 

@@ -8,7 +8,7 @@
 
 mod support;
 
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::Instant;
 
 use undertone_coordinator::random::Randomness;
@@ -143,20 +143,20 @@ fn one_planted_error_prints_the_checks_it_fails() {
     println!("failed: {}", failed(changes, *ask).join(" "));
 }
 
-fn checks(mutant: &str, planted: bool) -> Vec<String> {
+/// A test of this file in a process of its own, with or without an error.
+fn child(test: &str, mutant: &str, planted: bool) -> Output {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args([
-        "one_planted_error_prints_the_checks_it_fails",
-        "--exact",
-        "--ignored",
-        "--nocapture",
-    ]);
+    child.args([test, "--exact", "--ignored", "--nocapture"]);
     child.env("UNDERTONE_MUTANT", mutant);
     match planted {
         true => child.env("UNDERTONE_FAULT", mutant),
         false => child.env_remove("UNDERTONE_FAULT"),
     };
-    let output = child.output().unwrap();
+    child.output().unwrap()
+}
+
+fn checks(mutant: &str, planted: bool) -> Vec<String> {
+    let output = child("one_planted_error_prints_the_checks_it_fails", mutant, planted);
     let text = String::from_utf8(output.stdout).unwrap();
     let line = text.lines().find_map(|line| line.split_once("failed: "));
     match line {
@@ -183,22 +183,12 @@ fn a_run_that_replays_itself_prints_its_end() {
 
 #[test]
 fn a_run_that_replays_itself_ends_at_a_planted_error_and_does_not_go_on() {
-    let child = |planted: bool| {
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args([
-            "a_run_that_replays_itself_prints_its_end",
-            "--exact",
-            "--ignored",
-            "--nocapture",
-        ]);
-        match planted {
-            true => child.env("UNDERTONE_FAULT", "M01"),
-            false => child.env_remove("UNDERTONE_FAULT"),
-        };
-        String::from_utf8(child.output().unwrap().stdout).unwrap()
+    let said = |planted: bool| {
+        let output = child("a_run_that_replays_itself_prints_its_end", "M01", planted);
+        String::from_utf8(output.stdout).unwrap()
     };
-    assert!(child(false).contains("ended: well"));
-    let planted = child(true);
+    assert!(said(false).contains("ended: well"));
+    let planted = said(true);
     assert!(
         planted.contains("ended: round 3: the replay of this round contradicts"),
         "{planted}"

@@ -4,7 +4,6 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use anyhow::Context;
 use serde_json::json;
 use undertone_aggregation::{
     Bound, BoundedSum, Clipping, Encoding, EncodingKind, EncodingSize, Levels, ModularVec, Modulus,
@@ -12,7 +11,7 @@ use undertone_aggregation::{
 };
 use undertone_mechanisms::{NoiseKey, NonPrivate};
 
-use crate::bench::usage::cpu_time;
+use crate::bench::usage::{clocked, median};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -44,17 +43,14 @@ impl Arguments {
 }
 
 /// CPU seconds of `work`.
-fn clocked(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
-    let start = cpu_time().context("this system does not tell CPU time")?;
-    work()?;
-    let end = cpu_time().context("this system does not tell CPU time")?;
-    Ok(end.saturating_sub(start).as_secs_f64())
+fn cpu_seconds(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let (done, seconds) = clocked(work)?;
+    done.map(|()| seconds)
 }
 
 /// Median and least.
 fn summary(mut seconds: Vec<f64>) -> (f64, f64) {
-    seconds.sort_by(f64::total_cmp);
-    (seconds[seconds.len() / 2], seconds[0])
+    (median(&mut seconds), seconds[0])
 }
 
 /// Median and least CPU seconds of `work`; nothing if the item is not asked for.
@@ -67,7 +63,7 @@ fn seconds(
         return Ok(None);
     }
     work()?;
-    let repeats = (0..arguments.repeats).map(|_| clocked(&mut work));
+    let repeats = (0..arguments.repeats).map(|_| cpu_seconds(&mut work));
     Ok(Some(summary(repeats.collect::<anyhow::Result<_>>()?)))
 }
 
@@ -130,11 +126,11 @@ fn in_turn<T: Copy>(
     for (item, work) in items.iter_mut().filter(|(item, _)| arguments.asks_for(item)) {
         let (mut copies, mut took) = (Vec::new(), Vec::new());
         for _ in 0..=arguments.repeats {
-            copies.push(clocked(|| {
+            copies.push(cpu_seconds(|| {
                 black_box(&mut *out).copy_from_slice(black_box(values));
                 Ok(())
             })?);
-            took.push(clocked(|| work(black_box(&mut *out)))?);
+            took.push(cpu_seconds(|| work(black_box(&mut *out)))?);
         }
         let copied = summary(copies.split_off(1));
         let rate = bytes as f64 / copied.1 / 1e9;

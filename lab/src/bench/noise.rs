@@ -11,7 +11,7 @@ use undertone_mechanisms::{
     Binomial, DiscreteGaussian, DiscreteLaplace, NoiseKey, Poisson, Skellam, SnappedGaussian,
 };
 
-use crate::bench::usage::cpu_time;
+use crate::bench::usage::{clocked, median};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -58,13 +58,11 @@ impl Bench<'_> {
         work(0)?;
         let mut seconds = Vec::new();
         for repeat in 1..=u64::from(self.arguments.repeats) {
-            let start = cpu_time().context("this system does not tell CPU time")?;
-            work(repeat)?;
-            let end = cpu_time().context("this system does not tell CPU time")?;
-            seconds.push(end.saturating_sub(start).as_secs_f64());
+            let (done, took) = clocked(|| work(repeat))?;
+            done?;
+            seconds.push(took);
         }
-        seconds.sort_by(f64::total_cmp);
-        Ok(seconds[seconds.len() / 2])
+        Ok(median(&mut seconds))
     }
 
     /// Prints the rate of an item that makes `count` samples each time; `details` is a JSON object.

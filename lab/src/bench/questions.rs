@@ -1,9 +1,9 @@
 //! Questions with one number for an answer, and the CPU seconds that it takes.
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::json;
 
-use crate::bench::usage::cpu_time;
+use crate::bench::usage::clocked;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -51,13 +51,12 @@ pub(crate) fn ask(arguments: &Arguments, what: &str, questions: Vec<Question>) -
         let value = (question.answer)()?;
         let mut seconds = Vec::new();
         for _ in 0..arguments.repeats {
-            let start = cpu_time().context("this system does not tell CPU time")?;
-            let again = (question.answer)()?;
-            let end = cpu_time().context("this system does not tell CPU time")?;
+            let (again, took) = clocked(&question.answer)?;
+            let again = again?;
             if again != value {
                 bail!("{name}: {value} at first, {again} later");
             }
-            seconds.push(end.saturating_sub(start).as_secs_f64());
+            seconds.push(took);
         }
         seconds.sort_by(f64::total_cmp);
         let mut result = json!({

@@ -1,7 +1,7 @@
 //! Secure aggregation: CPU seconds of masking, of sharing a secret, and of whole sessions, client and server apart.
 
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, ensure};
 use rand_chacha::ChaCha20Rng;
@@ -14,7 +14,7 @@ use undertone_secagg::{
     Client, Context, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust, UploadId, measure,
 };
 
-use crate::bench::usage::{cpu_time, peak_rss_mb};
+use crate::bench::usage::{clocked, median, peak_rss_mb};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -63,28 +63,22 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn now() -> anyhow::Result<Duration> {
-    cpu_time().context("this system does not tell CPU time")
-}
-
 /// CPU seconds of `work` are added to `total`.
 fn timed<T>(total: &mut f64, work: impl FnOnce() -> T) -> anyhow::Result<T> {
-    let start = now()?;
-    let result = work();
-    *total += now()?.saturating_sub(start).as_secs_f64();
+    let (result, seconds) = clocked(work)?;
+    *total += seconds;
     Ok(result)
 }
 
-fn median(arguments: &Arguments, mut work: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+fn median_of(arguments: &Arguments, mut work: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     work()?;
     let mut seconds = Vec::new();
     for _ in 0..arguments.repeats {
-        let mut total = 0.0;
-        timed(&mut total, &mut work)??;
-        seconds.push(total);
+        let (done, took) = clocked(&mut work)?;
+        done?;
+        seconds.push(took);
     }
-    seconds.sort_by(f64::total_cmp);
-    Ok(seconds[seconds.len() / 2])
+    Ok(median(&mut seconds))
 }
 
 fn report(item: &str, fields: serde_json::Value) -> anyhow::Result<()> {
@@ -101,7 +95,7 @@ fn shamir(arguments: &Arguments) -> anyhow::Result<()> {
     const TIMES: u32 = 100;
     let holders: Vec<u32> = (0..100).collect();
     let mut rng = ChaCha20Rng::from_seed([1; 32]);
-    let seconds = median(arguments, || {
+    let seconds = median_of(arguments, || {
         for _ in 0..TIMES {
             measure::share_and_recover(&[7; 32], 67, &holders, &mut rng)?;
         }
@@ -114,21 +108,16 @@ fn shamir(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn masks(arguments: &Arguments) -> anyhow::Result<()> {
-    let modulus = Modulus::new(1 << 32)?;
-    let mut vector = ModularVec::zeros(modulus, usize::try_from(arguments.dim)?);
-    let seconds = median(arguments, || Ok(measure::mask(&mut vector, 100)?))?;
     let words = 100.0 * arguments.dim as f64;
-    report(
-        "masks-100",
-        json!({ "dim": arguments.dim, "cpu_ms": 1000.0 * seconds, "gwords_per_cpu_s": words / seconds / 1e9 }),
-    )?;
-    let odd = Modulus::new((1 << 32) - 5)?;
-    let mut vector = ModularVec::zeros(odd, usize::try_from(arguments.dim)?);
-    let seconds = median(arguments, || Ok(measure::mask(&mut vector, 100)?))?;
-    report(
-        "masks-100-odd-modulus",
-        json!({ "dim": arguments.dim, "cpu_ms": 1000.0 * seconds, "gwords_per_cpu_s": words / seconds / 1e9 }),
-    )
+    for (item, modulus) in [("masks-100", 1 << 32), ("masks-100-odd-modulus", (1 << 32) - 5)] {
+        let mut vector = ModularVec::zeros(Modulus::new(modulus)?, usize::try_from(arguments.dim)?);
+        let seconds = median_of(arguments, || Ok(measure::mask(&mut vector, 100)?))?;
+        report(
+            item,
+            json!({ "dim": arguments.dim, "cpu_ms": 1000.0 * seconds, "gwords_per_cpu_s": words / seconds / 1e9 }),
+        )?;
+    }
+    Ok(())
 }
 
 /// Clients of a session whose server adds their vectors and does no more.
@@ -209,8 +198,7 @@ fn inputs(arguments: &Arguments) -> anyhow::Result<()> {
         }
         let middle = |times: &mut Vec<f64>| {
             times.remove(0);
-            times.sort_by(f64::total_cmp);
-            times[times.len() / 2]
+            median(times)
         };
         report(
             "inputs",

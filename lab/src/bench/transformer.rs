@@ -2,8 +2,7 @@
 
 use crate::bench::numpy_random::DefaultRng;
 use crate::bench::peak;
-use crate::bench::usage::{cpu_time, peak_rss_mb};
-use anyhow::Context;
+use crate::bench::usage::{clocked, peak_rss_mb};
 use clap::ValueEnum;
 use serde_json::json;
 use std::time::Instant;
@@ -106,12 +105,9 @@ fn measure(lanes: &mut [Lane], phase: Phase, steps: u32) -> anyhow::Result<(f64,
         })
     };
     all(1)?;
-    let cpu = cpu_time().context("this system does not tell CPU time")?;
     let start = Instant::now();
-    all(steps)?;
-    let seconds = start.elapsed().as_secs_f64();
-    let cpu = cpu_time().context("this system does not tell CPU time")? - cpu;
-    Ok((cpu.as_secs_f64(), seconds))
+    let (done, cpu) = clocked(|| all(steps).map(|()| start.elapsed().as_secs_f64()))?;
+    Ok((cpu, done?))
 }
 
 /// Largest relative error of the norms of a lane's last clipped run against gradients that are written out.

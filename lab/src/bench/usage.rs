@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
+
 #[repr(C)]
 struct TimeSpec {
     seconds: i64,
@@ -29,6 +31,20 @@ pub(crate) fn cpu_time() -> Option<Duration> {
         }
     }
     None
+}
+
+/// The result of `work`, and the CPU seconds that it took on all threads.
+pub(crate) fn clocked<T>(work: impl FnOnce() -> T) -> anyhow::Result<(T, f64)> {
+    let now = || cpu_time().context("this system does not tell CPU time");
+    let start = now()?;
+    let result = work();
+    Ok((result, now()?.saturating_sub(start).as_secs_f64()))
+}
+
+/// The middle value.
+pub(crate) fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Largest resident set so far in MB of 2^20 bytes, where the system tells it (Linux).

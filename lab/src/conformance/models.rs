@@ -152,15 +152,13 @@ impl Run<'_> {
         tally.numbers(&name("loss"), &[expected], &[loss], tolerance);
         let expected = flat(layout, &self.outputs["gradients"]).context("gradients")?;
         let got = widen(&grad);
-        for tensor in layout.tensors() {
-            let what = format!("gradient of {}", tensor.name);
-            tally.numbers(
-                &name(&what),
-                &expected[tensor.range()],
-                &got[tensor.range()],
-                tolerance,
-            );
-        }
+        let by_tensor = |tally: &mut Tally, what: &str, expected: &[f64], got: &[f64]| {
+            for tensor in layout.tensors() {
+                let (name, range) = (name(&format!("{what} of {}", tensor.name)), tensor.range());
+                tally.numbers(&name, &expected[range.clone()], &got[range], tolerance);
+            }
+        };
+        by_tensor(tally, "gradient", &expected, &got);
 
         let expected: Vec<u64> = rows(&self.outputs["top1"], Value::as_u64)
             .context("top1")?
@@ -199,15 +197,7 @@ impl Run<'_> {
             .zip(params)
             .map(|(a, b)| a.wide() - b.wide())
             .collect();
-        for tensor in layout.tensors() {
-            let what = format!("client update of {}", tensor.name);
-            tally.numbers(
-                &name(&what),
-                &expected[tensor.range()],
-                &got[tensor.range()],
-                tolerance,
-            );
-        }
+        by_tensor(tally, "client update", &expected, &got);
         Ok(())
     }
 }

@@ -101,10 +101,10 @@ impl Entry {
         }
     }
 
-    /// Says why this entry differs. One that matches after all is left alone: the explanation is wrong then.
-    pub(crate) fn explained(self, why: &'static str) -> Self {
+    /// Says why this entry differs, if there is a reason. One that matches after all is left alone: the explanation is wrong then.
+    pub(crate) fn explained(self, why: impl Into<Option<&'static str>>) -> Self {
         Self {
-            explanation: (!self.matches).then_some(why),
+            explanation: why.into().filter(|_| !self.matches),
             ..self
         }
     }

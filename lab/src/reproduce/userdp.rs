@@ -42,6 +42,8 @@ impl Promise {
 
 #[cfg(test)]
 mod tests {
+    use undertone_accounting::Accountant;
+
     use super::*;
 
     /// With one example per user, the two algorithms are one mechanism. The value is of [`calibrate`]'s own example.
@@ -52,19 +54,36 @@ mod tests {
             delta: 1e-6,
             steps: 1000,
         };
+        let delta = Delta::new(promise.delta).unwrap();
+        let sampling_probability = SamplingProbability::new(0.01).unwrap();
         let poisson = undertone_accounting::calibrate::noise_multiplier(
-            (Epsilon::new(2.0).unwrap(), Delta::new(1e-6).unwrap()),
-            SamplingProbability::new(0.01).unwrap(),
-            1000,
+            (Epsilon::new(promise.epsilon).unwrap(), delta),
+            sampling_probability,
+            promise.steps,
             Recipe::Pld,
-        )
-        .unwrap();
-        let uls = promise.uls_noise(0.01).unwrap();
-        assert!(
-            (uls / poisson.get() - 1.0).abs() < 1e-5,
-            "{uls} {}",
-            poisson.get()
         );
-        assert!(promise.els_noise(4, 0.01).unwrap() > uls);
+        let poisson = poisson.unwrap().get();
+        let uls = promise.uls_noise(0.01).unwrap();
+        assert!((uls / poisson - 1.0).abs() < 1e-5, "{uls} {poisson}");
+        // Each noise keeps the promise, and one percent less of it does not.
+        let spent = |group_size, noise| {
+            let event = Event::ExampleLevelSampling {
+                group_size,
+                sampling_probability,
+                noise_multiplier: NoiseMultiplier::new(noise).unwrap(),
+            };
+            let mut accountant = Accountant::new(Recipe::Pld);
+            accountant.compose(&event, promise.steps).unwrap();
+            accountant.guarantee(delta).unwrap().epsilon.get()
+        };
+        let els = promise.els_noise(4, 0.01).unwrap();
+        assert!(els > uls, "{els} {uls}");
+        for (group_size, noise) in [(1, uls), (4, els)] {
+            let (kept, missed) = (spent(group_size, noise), spent(group_size, 0.99 * noise));
+            assert!(
+                kept <= promise.epsilon && missed > promise.epsilon,
+                "{kept} {missed}"
+            );
+        }
     }
 }

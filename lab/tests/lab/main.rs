@@ -1,5 +1,6 @@
 //! The commands of `undertone-lab`, run as a person runs them.
 
+mod audits;
 mod binomial;
 mod mean;
 mod service;

@@ -40,6 +40,11 @@ fn fragment(text: &str) -> Option<String> {
     Some(format!("starts with \"{}\": name the subject", start.trim_end()))
 }
 
+/// `true` if a list of words, separated by spaces, has this word.
+fn lists(words: &str, word: &str) -> bool {
+    words.split(' ').any(|listed| listed == word)
+}
+
 fn rates(text: &str) -> Vec<String> {
     let words: Vec<String> = text
         .split_whitespace()
@@ -54,12 +59,12 @@ fn rates(text: &str) -> Vec<String> {
     };
     let mut found = Vec::new();
     for at in 1..words.len().saturating_sub(1) {
-        if words[at] != "a" || !UNITS.contains(&words[at + 1].as_str()) || ends(at - 1) {
+        if words[at] != "a" || !lists(UNITS, &words[at + 1]) || ends(at - 1) {
             continue;
         }
         let first = words[at - 1].as_str();
-        let number = NUMBERS.contains(&first) || first.parse::<f64>().is_ok();
-        if number || COUNTED.contains(&first) || first.starts_with("per-") {
+        let number = lists(NUMBERS, first) || first.parse::<f64>().is_ok();
+        if number || lists(COUNTED, first) || first.starts_with("per-") {
             found.push(format!("\"{first} a {}\": use \"per\"", words[at + 1]));
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::{code, manifest, read, root, sources};
+use super::{code, crates, manifest, name_of, read, sources};
 
 /// Modules of the top level, each with the modules that it uses.
 type Uses = BTreeMap<String, BTreeSet<String>>;
@@ -83,9 +83,8 @@ fn circles(uses: &Uses) -> BTreeSet<Vec<&str>> {
 
 #[test]
 fn modules_use_each_other_in_circles_of_at_most_four() {
-    for entry in std::fs::read_dir(root().join("crates")).expect("crates") {
-        let folder = entry.expect("an entry").path();
-        let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
+    for folder in crates() {
+        let name = name_of(&folder);
         assert!(manifest(&format!("crates/{name}")).contains_key("package"));
         let uses = uses(&folder.join("src"));
         for circle in circles(&uses) {

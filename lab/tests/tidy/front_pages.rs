@@ -2,13 +2,11 @@
 
 use std::path::PathBuf;
 
-use super::{read, root};
+use super::{crates, read};
 
 /// The folders of the published packages that have a library.
 fn published_libraries() -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(root().join("crates")).expect("crates");
-    let folders = entries.map(|entry| entry.expect("an entry").path());
-    let found: Vec<PathBuf> = folders
+    let found: Vec<PathBuf> = crates()
         .filter(|folder| folder.join("src/lib.rs").exists())
         .filter(|folder| !read(&folder.join("Cargo.toml")).contains("publish = false"))
         .collect();

@@ -4,7 +4,7 @@
 //! Carlini et al., "The Secret Sharer" (2019).
 
 use super::{Significance, check_delta};
-use crate::error::{ensure, out_of_range};
+use crate::error::ensure;
 use crate::{AccountingError, Epsilon};
 
 /// The exposure of the secret with this rank, from 1, among `candidates`: `log2(candidates) - log2(rank)`.
@@ -12,9 +12,8 @@ use crate::{AccountingError, Epsilon};
 /// # Errors
 /// [`AccountingError::OutOfRange`] unless `1 <= rank <= candidates`.
 pub fn exposure(rank: u64, candidates: u64) -> Result<f64, AccountingError> {
-    if rank == 0 || rank > candidates {
-        return Err(out_of_range("rank", "a number in [1, candidates]", rank as f64));
-    }
+    let holds = (1..=candidates).contains(&rank);
+    ensure(holds, "rank", "a number in [1, candidates]", rank as f64)?;
     Ok((candidates as f64).log2() - (rank as f64).log2())
 }
 

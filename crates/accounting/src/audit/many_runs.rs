@@ -3,7 +3,7 @@
 use super::distributions::{binomial_masses, normal_quantile, tail};
 use super::one_run_fdp::epsilon_of_mu;
 use super::{Significance, check_delta};
-use crate::error::out_of_range;
+use crate::error::ensure;
 use crate::{AccountingError, Delta, Epsilon};
 
 /// Errors of an attack at one threshold.
@@ -27,19 +27,11 @@ pub struct Errors {
 /// # Errors
 /// [`AccountingError::OutOfRange`] without trials, for more successes than trials or an alpha outside `(0, 1)`.
 pub fn clopper_pearson_upper(successes: u64, trials: u64, alpha: f64) -> Result<f64, AccountingError> {
-    if trials == 0 || trials > super::MAX_CANARIES {
-        return Err(out_of_range("trials", "a number in [1, 2^24]", trials as f64));
-    }
-    if successes > trials {
-        return Err(out_of_range(
-            "successes",
-            "at most the number of trials",
-            successes as f64,
-        ));
-    }
-    if !(alpha > 0.0 && alpha < 1.0) {
-        return Err(out_of_range("alpha", "a number in (0, 1)", alpha));
-    }
+    let holds = (1..=super::MAX_CANARIES).contains(&trials);
+    ensure(holds, "trials", "a number in [1, 2^24]", trials as f64)?;
+    let expected = "at most the number of trials";
+    ensure(successes <= trials, "successes", expected, successes as f64)?;
+    ensure(alpha > 0.0 && alpha < 1.0, "alpha", "a number in (0, 1)", alpha)?;
     if successes == trials {
         return Ok(1.0);
     }
@@ -111,16 +103,11 @@ impl Errors {
 /// # Errors
 /// [`AccountingError::OutOfRange`] for no runs, more covered than runs, or a level outside `(0, 1)`.
 pub fn coverage_p_value(covered: u64, runs: u64, stated: f64) -> Result<f64, AccountingError> {
-    if runs == 0 || runs > super::MAX_CANARIES || covered > runs {
-        return Err(out_of_range(
-            "covered",
-            "a number of at most `runs` >= 1",
-            covered as f64,
-        ));
-    }
-    if !(stated > 0.0 && stated < 1.0) {
-        return Err(out_of_range("stated", "a number in (0, 1)", stated));
-    }
+    let holds = (1..=super::MAX_CANARIES).contains(&runs) && covered <= runs;
+    let expected = "a number of at most `runs` >= 1";
+    ensure(holds, "covered", expected, covered as f64)?;
+    let holds = stated > 0.0 && stated < 1.0;
+    ensure(holds, "stated", "a number in (0, 1)", stated)?;
     let masses = binomial_masses(runs, ((1.0 - stated) / stated).ln());
     Ok(tail(&masses, (runs - covered) as usize).min(1.0))
 }

@@ -3,7 +3,7 @@
 use super::distributions::{normal_cdf, normal_quantile};
 use super::one_run_fdp::{epsilon_of_mu, mu_of_epsilon};
 use super::{Guesses, MAX_CANARIES, Significance, one_run, one_run_fdp};
-use crate::error::{ensure, out_of_range};
+use crate::error::ensure;
 use crate::{AccountingError, Delta, Epsilon};
 
 /// The power at which [`Plan::smallest_ratio`] is stated.
@@ -54,13 +54,8 @@ impl Plan {
         delta: Delta,
         significance: Significance,
     ) -> Result<Self, AccountingError> {
-        if !(10..=MAX_CANARIES).contains(&canaries) {
-            return Err(out_of_range(
-                "canaries",
-                "a number in [10, 2^24]",
-                canaries as f64,
-            ));
-        }
+        let holds = (10..=MAX_CANARIES).contains(&canaries);
+        ensure(holds, "canaries", "a number in [10, 2^24]", canaries as f64)?;
         ensure(epsilon.get() > 0.0, "epsilon", "a number > 0", epsilon.get())?;
         let mu = mu_of_epsilon(epsilon, delta)?;
         let any = best(canaries, mu, |outcome| {

@@ -153,7 +153,8 @@ fn log_hockey_stick(binomial: Binomial, shift: u64, epsilon: f64) -> f64 {
     }
     let anchor = binomial.log_mass(low.min(binomial.mode()));
     let mut sum = 0.0;
-    for (x, mass) in DownwardMasses::new(binomial, low, anchor) {
+    let follow = |mass: f64, x| mass * binomial.ratio_below(x + 1);
+    for (x, mass) in masses(binomial, anchor, (0..=low).rev(), follow) {
         let gain = -(epsilon - binomial.loss(x, shift)).exp_m1();
         sum += mass * gain;
         let falling = binomial.ratio_below(x);
@@ -173,7 +174,8 @@ fn epsilon_one_way(binomial: Binomial, shift: u64, log_delta: f64) -> f64 {
         Some(below) => (binomial.log_lower_tail(below) - log_delta).exp(),
     };
     let mut descent = Descent::new(unwalked);
-    for (x, mass) in UpwardMasses::new(binomial, start, log_delta) {
+    let follow = |mass: f64, x| mass / binomial.ratio_below(x);
+    for (x, mass) in masses(binomial, log_delta, start..=binomial.trials(), follow) {
         if let Some(epsilon) = descent.push(binomial.loss(x, shift), mass) {
             return epsilon;
         }
@@ -182,83 +184,24 @@ fn epsilon_one_way(binomial: Binomial, shift: u64, log_delta: f64) -> f64 {
 }
 
 /// Between two masses computed afresh this many follow by their ratios: the error stays below 10^-13.
-const BETWEEN_ANCHORS: u32 = 256;
+const BETWEEN_ANCHORS: usize = 256;
 
-/// `(x, P(x) e^-log_unit)` for `x` falling to 0.
-struct DownwardMasses {
+/// `(x, P(x) e^-log_unit)` for each of `outcomes`, which are neighbours; `follow` makes the mass of one from that of the one before.
+fn masses(
     binomial: Binomial,
     log_unit: f64,
-    next: Option<u64>,
-    mass: f64,
-    since_anchor: u32,
-}
-
-impl DownwardMasses {
-    fn new(binomial: Binomial, from: u64, log_unit: f64) -> Self {
-        Self {
-            binomial,
-            log_unit,
-            next: Some(from),
-            mass: 0.0,
-            since_anchor: 0,
-        }
-    }
-}
-
-impl Iterator for DownwardMasses {
-    type Item = (u64, f64);
-
-    fn next(&mut self) -> Option<(u64, f64)> {
-        let x = self.next?;
-        self.mass = if self.since_anchor == 0 {
-            (self.binomial.log_mass(x) - self.log_unit).exp()
+    outcomes: impl Iterator<Item = u64>,
+    follow: impl Fn(f64, u64) -> f64,
+) -> impl Iterator<Item = (u64, f64)> {
+    let mut mass = 0.0;
+    outcomes.enumerate().map(move |(place, x)| {
+        mass = if place % BETWEEN_ANCHORS == 0 {
+            (binomial.log_mass(x) - log_unit).exp()
         } else {
-            self.mass * self.binomial.ratio_below(x + 1)
+            follow(mass, x)
         };
-        self.since_anchor = (self.since_anchor + 1) % BETWEEN_ANCHORS;
-        self.next = x.checked_sub(1);
-        Some((x, self.mass))
-    }
-}
-
-/// `(x, P(x) e^-log_unit)` for `x` rising to the number of trials.
-struct UpwardMasses {
-    binomial: Binomial,
-    log_unit: f64,
-    next: u64,
-    mass: f64,
-    since_anchor: u32,
-}
-
-impl UpwardMasses {
-    fn new(binomial: Binomial, from: u64, log_unit: f64) -> Self {
-        Self {
-            binomial,
-            log_unit,
-            next: from,
-            mass: 0.0,
-            since_anchor: 0,
-        }
-    }
-}
-
-impl Iterator for UpwardMasses {
-    type Item = (u64, f64);
-
-    fn next(&mut self) -> Option<(u64, f64)> {
-        let x = self.next;
-        if x > self.binomial.trials() {
-            return None;
-        }
-        self.mass = if self.since_anchor == 0 {
-            (self.binomial.log_mass(x) - self.log_unit).exp()
-        } else {
-            self.mass / self.binomial.ratio_below(x)
-        };
-        self.since_anchor = (self.since_anchor + 1) % BETWEEN_ANCHORS;
-        self.next = x + 1;
-        Some((x, self.mass))
-    }
+        (x, mass)
+    })
 }
 
 #[cfg(test)]

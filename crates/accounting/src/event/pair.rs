@@ -90,6 +90,7 @@ pub(crate) fn pair(
             sampling_probability,
             event,
         } => match **event {
+            // PRIVACY: the scale is not halved for a replaced user, because `Event::supports` refuses that relation here.
             Event::Laplace { scale } => Pair::Laplace {
                 sampling_probability: sampling_probability.get(),
                 scale,

@@ -91,7 +91,14 @@ impl Event {
                 }),
                 _ => event.validate(),
             },
-            _ => Ok(()),
+            // The types of their fields leave only values that have a meaning.
+            Event::PoissonGaussian { .. }
+            | Event::Gaussian { .. }
+            | Event::FixedSizeGaussian { .. }
+            | Event::TruncatedPoissonGaussian { .. }
+            | Event::BoundedRange { .. }
+            | Event::ApproximateDp { .. }
+            | Event::NonPrivate => Ok(()),
         }
     }
 

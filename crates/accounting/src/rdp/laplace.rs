@@ -1,4 +1,4 @@
-//! Renyi divergence of the Laplace mechanism.
+//! Renyi divergence of the Laplace mechanism. That of sampled Laplace noise follows from its loss distribution.
 //!
 //! # Source
 //! Mironov, "Renyi Differential Privacy" (2017), Proposition 6.

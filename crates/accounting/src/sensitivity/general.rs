@@ -3,8 +3,8 @@
 use super::separated::{largest_sum, suffix_sums};
 use crate::AccountingError;
 use crate::error::{ensure, out_of_range};
-use crate::participation::{EffectiveParticipation, Participation, Spacing, positive};
-use crate::sensitivity::SquaredSensitivity;
+use crate::participation::{Participation, Spacing, positive};
+use crate::sensitivity::{SquaredSensitivity, sizes};
 
 /// An explicit lower-triangular strategy matrix.
 ///
@@ -113,10 +113,8 @@ impl LowerTriangular {
         &self,
         participation: &Participation,
     ) -> Result<SquaredSensitivity, AccountingError> {
-        let effective = participation.effective(self.rounds as u64)?;
-        let schema = effective.participation;
-        let max_par = schema.max_participation();
-        let gap = self.gap(&effective);
+        let schema = participation.effective(self.rounds as u64)?.participation;
+        let (gap, max_par) = sizes(&schema, self.rounds);
         if max_par == 1 {
             return self.largest_norm();
         }
@@ -131,7 +129,8 @@ impl LowerTriangular {
             Spacing::AtLeast => match products.find(|(_, product)| *product != 0.0) {
                 None => {
                     let norms = self.squared_norms();
-                    SquaredSensitivity::new(largest_sum(&norms, Spacing::AtLeast, schema.gap(), max_par))
+                    let most = schema.max_participation();
+                    SquaredSensitivity::new(largest_sum(&norms, Spacing::AtLeast, schema.gap(), most))
                 }
                 Some((position, found)) => Err(AccountingError::NoExactSensitivity {
                     expected: "columns that are orthogonal when the gap or more apart",
@@ -168,10 +167,8 @@ impl LowerTriangular {
         &self,
         participation: &Participation,
     ) -> Result<SquaredSensitivity, AccountingError> {
-        let effective = participation.effective(self.rounds as u64)?;
-        let schema = effective.participation;
-        let gap = self.gap(&effective);
-        let max_par = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
+        let schema = participation.effective(self.rounds as u64)?.participation;
+        let (gap, max_par) = sizes(&schema, self.rounds);
         let shares: Vec<f64> = (0..self.rounds)
             .map(|i| {
                 let row: Vec<f64> = (0..self.rounds).map(|j| self.product(i, j).abs()).collect();
@@ -198,12 +195,9 @@ impl LowerTriangular {
         &self,
         participation: &Participation,
     ) -> Result<SquaredSensitivity, AccountingError> {
-        let effective = participation.effective(self.rounds as u64)?;
-        self.best_progression(self.gap(&effective), effective.participation.max_participation())
-    }
-
-    fn gap(&self, effective: &EffectiveParticipation) -> usize {
-        usize::try_from(effective.participation.gap().get()).map_or(self.rounds, |gap| gap.min(self.rounds))
+        let schema = participation.effective(self.rounds as u64)?.participation;
+        let (gap, max_par) = sizes(&schema, self.rounds);
+        self.best_progression(gap, max_par)
     }
 
     fn squared_norms(&self) -> Vec<f64> {
@@ -231,13 +225,10 @@ impl LowerTriangular {
     }
 
     /// Every place of the first participation; later ones only add.
-    fn best_progression(&self, gap: usize, max_par: u64) -> Result<SquaredSensitivity, AccountingError> {
+    fn best_progression(&self, gap: usize, max_par: usize) -> Result<SquaredSensitivity, AccountingError> {
         let mut best = 0.0;
         for start in 0..self.rounds {
-            let set: Vec<usize> = (start..self.rounds)
-                .step_by(gap)
-                .take(usize::try_from(max_par).unwrap_or(usize::MAX))
-                .collect();
+            let set: Vec<usize> = (start..self.rounds).step_by(gap).take(max_par).collect();
             let pairs = set.iter().flat_map(|&i| set.iter().map(move |&j| (i, j)));
             best = f64::max(best, pairs.map(|(i, j)| self.product(i, j)).sum());
         }

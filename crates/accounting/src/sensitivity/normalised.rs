@@ -5,7 +5,7 @@ use super::separated::largest_sum;
 use crate::AccountingError;
 use crate::error::{ensure, ensure_any};
 use crate::participation::{Participation, Spacing};
-use crate::sensitivity::SquaredSensitivity;
+use crate::sensitivity::{SquaredSensitivity, sizes};
 
 /// Relative to the first coefficient, entries below it change no sum in double precision, nor do their squares.
 const NEGLIGIBLE: f64 = 1e-140;
@@ -147,14 +147,14 @@ impl NormalisedToeplitz {
         let expected = "no more than the matrix has coefficients";
         ensure(rounds <= total, "rounds", expected, rounds as f64)?;
         let schema = participation.effective(rounds as u64)?.participation;
-        let gap = usize::try_from(schema.gap().get()).unwrap_or(usize::MAX);
-        let max_par = schema.max_participation();
+        let (gap, max_par) = sizes(&schema, rounds);
         let mut after_gap = self.coefficients[..rounds].iter().skip(gap);
         if max_par == 1 || after_gap.all(|&coefficient| coefficient == 0.0) {
             let norms: Vec<f64> = (0..rounds)
                 .map(|j| self.squares[rounds - j] / self.squares[total - j])
                 .collect();
-            let sum = largest_sum(&norms, schema.spacing(), schema.gap(), max_par);
+            let most = schema.max_participation();
+            let sum = largest_sum(&norms, schema.spacing(), schema.gap(), most);
             return SquaredSensitivity::new(sum).map(Ok);
         }
         let early = self.early_squared_norm(rounds, gap, max_par);
@@ -211,9 +211,8 @@ impl NormalisedToeplitz {
     }
 
     /// Squared norm of the sum of the unit columns `0, b, 2 b, ...` over the first `rounds` rounds.
-    fn early_squared_norm(&self, rounds: usize, gap: usize, max_par: u64) -> f64 {
+    fn early_squared_norm(&self, rounds: usize, gap: usize, max_par: usize) -> f64 {
         let total = self.coefficients.len();
-        let max_par = usize::try_from(max_par).unwrap_or(usize::MAX);
         let mut sum = vec![0.0; rounds];
         for first in (0..rounds).step_by(gap).take(max_par) {
             let scale = self.squares[total - first].sqrt().recip();
@@ -227,10 +226,7 @@ impl NormalisedToeplitz {
     /// Algorithm 4 of Choquette-Choo et al. (2023) with the inner set made to hold its row.
     fn bound(&self, rounds: usize, participation: &Participation) -> Result<f64, AccountingError> {
         let schema = participation.effective(rounds as u64)?.participation;
-        let gap = usize::try_from(schema.gap().get())
-            .unwrap_or(usize::MAX)
-            .min(rounds);
-        let max_par = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
+        let (gap, max_par) = sizes(&schema, rounds);
         let (c, total) = (&self.coefficients[..rounds], self.coefficients.len());
         let norms = self.column_norms();
         // Inner products of column i of T with column i + h, and with column i - h: each is that of the row after plus
@@ -266,7 +262,7 @@ impl NormalisedToeplitz {
         // A run that stops early releases some rows of the whole one.
         Ok(match self.log_convex() {
             Ok(defect) => {
-                let whole = self.early_squared_norm(total, gap, schema.max_participation());
+                let whole = self.early_squared_norm(total, gap, max_par);
                 rows.min(whole * defect.exp())
             }
             Err(_) => rows,

@@ -3,7 +3,7 @@
 use crate::AccountingError;
 use crate::error::{ensure, ensure_any};
 use crate::participation::{EffectiveParticipation, Participation};
-use crate::sensitivity::SquaredSensitivity;
+use crate::sensitivity::{SquaredSensitivity, sizes};
 
 /// A lower-triangular Toeplitz matrix: entry `(i, j)` is `coefficients[i - j]`.
 ///
@@ -114,10 +114,9 @@ impl Toeplitz {
         participation: &Participation,
     ) -> Result<SquaredSensitivity, AccountingError> {
         let effective = participation.effective(self.coefficients.len() as u64)?;
-        let schema = effective.participation;
-        let gap = usize::try_from(schema.gap().get()).unwrap_or(usize::MAX);
+        let (gap, max_par) = sizes(&effective.participation, self.coefficients.len());
         let after_gap = self.coefficients.iter().skip(gap);
-        if schema.max_participation() == 1 || after_gap.clone().all(|&coefficient| coefficient == 0.0) {
+        if max_par == 1 || after_gap.clone().all(|&coefficient| coefficient == 0.0) {
             return columns_apart(&self.coefficients, &effective);
         }
         // PRIVACY: outside its condition Theorem 3.1 under-reports; refuse instead.
@@ -167,11 +166,7 @@ fn columns_apart(
     effective: &EffectiveParticipation,
 ) -> Result<SquaredSensitivity, AccountingError> {
     let rounds = coefficients.len();
-    let schema = effective.participation;
-    let max_par = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
-    let gap = usize::try_from(schema.gap().get())
-        .unwrap_or(usize::MAX)
-        .min(rounds);
+    let (gap, max_par) = sizes(&effective.participation, rounds);
     let mut norm = 0.0;
     let norms: Vec<f64> = coefficients
         .iter()
@@ -189,11 +184,7 @@ fn early_squared_norm(
     effective: &EffectiveParticipation,
 ) -> Result<SquaredSensitivity, AccountingError> {
     let rounds = coefficients.len();
-    let schema = effective.participation;
-    let gap = usize::try_from(schema.gap().get())
-        .unwrap_or(usize::MAX)
-        .min(rounds);
-    let max_par = usize::try_from(schema.max_participation()).unwrap_or(usize::MAX);
+    let (gap, max_par) = sizes(&effective.participation, rounds);
     let mut sum = 0.0;
     for first in 0..gap {
         let strided: Vec<f64> = coefficients[first..].iter().step_by(gap).copied().collect();

@@ -320,3 +320,33 @@ fn basic_composition_is_never_exceeded() {
         assert!(beyond.unwrap().delta.get() < 1e-300);
     }
 }
+
+/// The divergence of Laplace noise is `1 - e^((epsilon - 1/b) / 2)`, and that of a Poisson sample `q` times that at `ln((e^epsilon - 1 + q) / q)`.
+#[test]
+fn one_sampled_laplace_release_has_its_closed_form() {
+    for (scale, q, delta) in [
+        (2.0, 0.1, 1e-3),
+        (1.0, 0.5, 1e-6),
+        (0.5, 0.01, 1e-4),
+        (1.0, 1.0, 1e-9),
+    ] {
+        let inner = 1.0 / scale + 2.0 * f64::ln_1p(-delta / q);
+        let want = (q * inner.exp_m1()).ln_1p();
+        let sampled = Event::PoissonSampled {
+            sampling_probability: SamplingProbability::new(q).unwrap(),
+            event: Box::new(Event::Laplace { scale }),
+        };
+        let mut accountant = Accountant::new(Recipe::Pld);
+        accountant.compose(&sampled, 1).unwrap();
+        let (lower, upper) = accountant.bounds(Delta::new(delta).unwrap()).unwrap();
+        let (lower, upper) = (lower.get(), upper.get());
+        assert!(
+            lower <= want && want <= upper,
+            "{scale} {q} {delta}: {lower} {want} {upper}"
+        );
+        assert!(
+            upper - lower <= 1e-4 * want,
+            "{scale} {q} {delta}: {lower} {upper}"
+        );
+    }
+}

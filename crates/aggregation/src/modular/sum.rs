@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::{ModularVec, Modulus};
-use crate::error::{AggregationError, Result, check_len};
+use crate::error::{AggregationError, Result, check_len, check_modulus};
 use crate::pack;
 
 /// Residues that share a lock: 128 KiB of narrow lanes, 256 KiB of wide ones. A multiple of 8, so that blocks of packed
@@ -133,12 +133,7 @@ impl ModularSum {
     /// Nothing is added after [`AggregationError::ModulusMismatch`] or [`AggregationError::Length`]. Otherwise the errors of
     /// [`add_packed`](Self::add_packed) about the sum.
     pub fn add(&self, vector: &ModularVec) -> Result<()> {
-        if vector.modulus() != self.modulus {
-            return Err(AggregationError::ModulusMismatch {
-                expected: self.modulus.get(),
-                got: vector.modulus().get(),
-            });
-        }
+        check_modulus(self.modulus.get(), vector.modulus().get())?;
         check_len("vector of residues", self.len, vector.len())?;
         self.change(|first, block| {
             let part = vector.lanes().part(first, block.len());

@@ -194,10 +194,7 @@ fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
         for warning in written.warnings() {
             output.warn(&warning);
         }
-        if output.json {
-            return output.print_json(&written);
-        }
-        return output.print(&written.table());
+        return output.show(&written, || written.table());
     }
     let record = PrivateVocabulary::path_beside(&args.output);
     anyhow::ensure!(

@@ -9,9 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use undertone_device::{
-    AlwaysMet, Clock, DeviceSettings, Ended, Example, FloorSettings, Outcome, Stop, SystemClock,
-};
+use undertone_device::{AlwaysMet, Clock, DeviceSettings, Ended, Example, Outcome, Stop, SystemClock};
 use undertone_protocol::{Digest32, digest_of};
 
 use crate::output::{Output, facts};
@@ -208,15 +206,10 @@ fn enrol(args: EnrolArgs, output: &Output) -> anyhow::Result<()> {
     let folder = args.folder.folder;
     let settings = match (args.again, args.server, args.population, args.keys) {
         (false, Some(server), Some(population), Some(keys)) => {
-            let floors = match &args.floors {
-                None => None,
-                Some(file) => {
-                    let text = super::text(file)?;
-                    let floors: FloorSettings =
-                        super::parsed(file, &text, "expected the minimum requirements of a device")?;
-                    Some(floors)
-                }
-            };
+            let floors = args.floors.as_deref();
+            let floors = floors
+                .map(|file| super::parsed_file(file, "expected the minimum requirements of a device"))
+                .transpose()?;
             Settings(DeviceSettings {
                 server,
                 population,

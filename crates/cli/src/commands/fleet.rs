@@ -123,7 +123,7 @@ pub(crate) fn run(args: &FleetArgs, output: &Output) -> anyhow::Result<()> {
     let access = access(args, &file)?;
     let faults = match &args.faults {
         None => Faults::default(),
-        Some(path) => super::parsed(path, &super::text(path)?, "expected the probabilities of faults")?,
+        Some(path) => super::parsed_file(path, "expected the probabilities of faults")?,
     };
     let folder = tempfile::tempdir().context("cannot make a folder for the texts of the devices")?;
     let corpus = corpus(args, &file, &base, folder.path())?;
@@ -311,7 +311,7 @@ fn availability(trace: Option<&Path>) -> anyhow::Result<Arc<dyn Availability>> {
     let Some(path) = trace else {
         return Ok(Arc::new(Always));
     };
-    let file: TraceFile = super::parsed(path, &super::text(path)?, "expected windows of time")?;
+    let file: TraceFile = super::parsed_file(path, "expected windows of time")?;
     let ms = |seconds: u64| seconds.saturating_mul(1000);
     let rows = file.windows.into_iter();
     let windows = rows.map(|row| row.into_iter().map(|(from, to)| (ms(from), ms(to))).collect());

@@ -341,6 +341,11 @@ fn figures(figures: &Figures) -> String {
     )
 }
 
+/// The row of a guarantee, where there is one.
+fn stated(name: &'static str, found: Option<&Figures>) -> Option<(&'static str, String)> {
+    found.map(|found| (name, figures(found)))
+}
+
 fn describe(details: &TaskDetails) -> String {
     let mut rows = summary(&details.summary);
     rows.extend([
@@ -365,13 +370,11 @@ fn describe(details: &TaskDetails) -> String {
         ),
         ("parameters", grouped(details.parameters)),
     ]);
-    let stated =
-        |name: &'static str, found: &Option<Figures>| found.as_ref().map(|found| (name, figures(found)));
-    rows.extend(stated("planned guarantee", &details.planned));
+    rows.extend(stated("planned guarantee", details.planned.as_ref()));
     if let Some(max) = details.max_epsilon {
         rows.push(("max epsilon", upper_bound(max)));
     }
-    rows.extend(stated("guarantee so far", &details.observed));
+    rows.extend(stated("guarantee so far", details.observed.as_ref()));
     let subjects = details.subjects.map_or("fewer than 10".to_owned(), grouped);
     rows.push(("subjects so far", subjects));
     if details.abandoned > 0 {
@@ -399,17 +402,7 @@ fn written(exported: &Exported) -> Vec<(&'static str, String)> {
         ("task", exported.task.clone()),
         ("rounds", grouped(exported.rounds)),
     ];
-    rows.extend(
-        exported
-            .planned
-            .as_ref()
-            .map(|found| ("planned guarantee", figures(found))),
-    );
-    rows.extend(
-        exported
-            .observed
-            .as_ref()
-            .map(|found| ("guarantee", figures(found))),
-    );
+    rows.extend(stated("planned guarantee", exported.planned.as_ref()));
+    rows.extend(stated("guarantee", exported.observed.as_ref()));
     rows
 }

@@ -301,10 +301,10 @@ pub(super) fn table(summary: &Summary) -> String {
             ),
         ));
     }
-    rows.extend([(
+    rows.push((
         "top-3, top-5",
         format!("{}, {}", percent(metrics.top3), percent(metrics.top5)),
-    )]);
+    ));
     rows.extend(measures(metrics));
     if let Some(value) = summary.unigram_accuracy {
         rows.push(("always the most frequent word", percent(value)));

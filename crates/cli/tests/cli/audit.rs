@@ -1,5 +1,7 @@
 //! `undertone audit`: plans, rehearsals, replays, and their exit status.
 
+mod forged;
+
 use crate::support::{Folder, TINY, contains, ftrl, json, number, over};
 use crate::verify::document;
 
@@ -105,46 +107,6 @@ fn the_lane_of_a_run_is_tested_recorded_and_verified() {
     );
 }
 
-/// Sections of another level stand beside the figures of the file. They are made again as well, each kind and level once.
-#[test]
-fn audits_beside_the_figures_of_the_file_are_verified_as_well() {
-    let folder = Folder::with(TINY);
-    folder.succeed("train run.toml --set audit={lane=40,noise_probe=32}");
-    folder.succeed("audit canaries runs/tiny --level lane --record");
-    folder.succeed("audit canaries runs/tiny --seed 1 --canaries 40 --probes 32 --record");
-    folder.show("verify runs/tiny", "nothing contradicts the claim");
-    let name = "runs/tiny/audit.json";
-    let honest = folder.text(name);
-    assert_eq!(
-        json(&honest)["others"].as_array().map(Vec::len),
-        Some(2),
-        "{honest}"
-    );
-    let forge = |place: &str, change: &dyn Fn(&mut serde_json::Value)| {
-        folder.write(name, document(&honest, change));
-        contains(&folder.disproved("runs/tiny"), &format!("audit.json ... {place}"));
-    };
-    for place in 0..2 {
-        forge(&format!("others[{place}].verdict"), &|audit| {
-            audit["others"][place]["verdict"] = "all is well".into();
-        });
-        forge("sections of different kinds or levels", &|audit| {
-            let copy = audit["others"][place].clone();
-            audit["others"].as_array_mut().expect("a list").push(copy);
-        });
-    }
-    forge("one section", &|audit| {
-        let noise = audit["noise"].clone();
-        let canaries = audit["canaries"].clone();
-        audit["others"][0]["noise"] = noise;
-        audit["others"][0]["canaries"] = canaries;
-    });
-    forge("an alarm of a section", &|audit| {
-        let alarm = serde_json::json!({ "kind": "noise", "level": "text", "verdict": "contradicted" });
-        audit["alarms"] = vec![alarm].into();
-    });
-}
-
 #[test]
 fn the_replays_of_a_run_are_shown_recorded_and_verified() {
     let folder = Folder::with(TINY.replace("seed = 3\n", ""));
@@ -247,7 +209,7 @@ fn an_audit_that_cannot_run_exits_with_1_and_says_why() {
 }
 
 #[test]
-fn a_recorded_audit_is_verified_figure_by_figure_and_shown_in_the_report() {
+fn a_recorded_audit_joins_the_first_and_is_shown_in_the_report() {
     let folder = Folder::trained(TINY);
     let page = |folder: &Folder| {
         folder.succeed("report runs/tiny");
@@ -286,101 +248,6 @@ fn a_recorded_audit_is_verified_figure_by_figure_and_shown_in_the_report() {
             .and_then(|rest| rest.split("</section>").next());
         assert!(!section.unwrap_or_default().contains(word), "{word}");
     }
-    let name = "runs/tiny/audit.json";
-    let honest = folder.text(name);
-    let forge = |place: &str, change: &dyn Fn(&mut serde_json::Value)| {
-        folder.write(name, document(&honest, change));
-        contains(&folder.disproved("runs/tiny"), &format!("audit.json ... {place}"));
-    };
-    forge("run.name", &|audit| audit["run"]["name"] = "other".into());
-    forge("run.config_sha256", &|audit| {
-        audit["run"]["config_sha256"] = "00".into();
-    });
-    forge("run.ledger_head", &|audit| {
-        audit["run"]["ledger_head"] = "00".into();
-    });
-    forge("plan_sha256", &|audit| audit["plan_sha256"] = "00".into());
-    forge("guesses", &|audit| audit["canaries"][0]["guesses"] = 3.into());
-    forge("epsilon_lower", &|audit| {
-        audit["canaries"][0]["epsilon_lower"] = 0.0123.into();
-    });
-    forge("most_that_could_show", &|audit| {
-        audit["canaries"][1]["most_that_could_show"] = 99.0.into();
-    });
-    forge("p_at_claim", &|audit| {
-        audit["canaries"][0]["p_at_claim"] = 0.123.into();
-    });
-    forge("headline", &|audit| {
-        audit["canaries"][0]["headline"] = false.into();
-    });
-    forge("adversary", &|audit| {
-        audit["canaries"][0]["adversary"] = "final_model".into();
-        audit["canaries"][0]["headline"] = false.into();
-    });
-    forge("claim", &|audit| audit["claim"]["epsilon"] = 0.01.into());
-    for (key, value) in [("population", 1), ("rounds", 1), ("group_size", u32::MAX)] {
-        forge(&format!("claim.{key}"), &|audit| {
-            audit["claim"][key] = value.into();
-        });
-    }
-    for key in ["guesses", "guesses_fdp"] {
-        forge(&format!("plan.{key}"), &|audit| audit["plan"][key] = 7.into());
-    }
-    forge("plan.canaries`: expected at least 10", &|audit| {
-        audit["plan"]["canaries"] = 3_000_000.into();
-    });
-    forge("confidence", &|audit| {
-        audit["canaries"][0]["confidence"] = 0.5.into();
-    });
-    forge("bounds", &|audit| {
-        let copy = audit["canaries"][2].clone();
-        audit["canaries"].as_array_mut().expect("a list").push(copy);
-    });
-    forge("noise.tests", &|audit| {
-        audit["noise"]["tests"] = Vec::<serde_json::Value>::new().into();
-        audit["noise"]["smallest_p_holm"] = 1.into();
-    });
-    forge("noise.tests[0].p", &|audit| {
-        audit["noise"]["tests"][0]["p"] = 0.5017.into();
-    });
-    forge("noise.values", &|audit| audit["noise"]["values"] = 385.into());
-    forge("clip_norms_per_round", &|audit| {
-        audit["replay"]["clip_norms_per_round"] = 2.into();
-    });
-    forge("conditional_on", &|audit| {
-        audit["replay"]["conditional_on"] = vec!["nothing"].into();
-    });
-    forge("tested", &|audit| audit["replay"]["tested"] = "all runs".into());
-    forge("replay.pairs", &|audit| audit["replay"]["pairs"] = 1000.into());
-    forge("p_holm", &|audit| {
-        audit["noise"]["tests"][0]["p_holm"] = 0.5017.into();
-    });
-    forge("smallest_p_holm", &|audit| {
-        audit["noise"]["smallest_p_holm"] = 0.5017.into();
-    });
-    forge("R1", &|audit| audit["replay"]["checks"][1]["failed"] = 3.into());
-    forge("property", &|audit| {
-        audit["replay"]["checks"][1]["property"] = "all is well".into();
-    });
-    forge("adjacency", &|audit| {
-        audit["replay"]["adjacency"] = "zero-out".into();
-    });
-    forge("verdict", &|audit| audit["verdict"] = "all is well".into());
-    forge("statements", &|audit| {
-        audit["statements"][0] = "all is well".into();
-    });
-    forge("new", &|audit| audit["new"] = 1.into());
-    // A failure that stands in the figures is a verdict of its own.
-    folder.write(
-        name,
-        document(&honest, |audit| {
-            audit["replay"]["checks"][1]["failed"] = 1.into();
-            audit["replay"]["checks"][1]["first_failure"] = 0.into();
-        }),
-    );
-    contains(&folder.disproved("runs/tiny"), "audit.json ... verdict");
-    folder.write(name, "{");
-    contains(&folder.disproved("runs/tiny"), "audit.json");
 }
 
 #[test]

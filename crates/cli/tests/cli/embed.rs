@@ -334,8 +334,8 @@ fn the_programs_of_the_guide_are_the_two_devices_of_a_round() {
 
 /// Waits until the board has a task, since a device that sees none comes again in an hour.
 fn wait_for_a_task(server: &Server) {
-    loop {
-        let address = format!("{}/v1/p/demo/board", server.url);
+    let address = format!("{}/v1/p/demo/board", server.url);
+    server.wait_until(|| {
         let mut reply = ureq::get(&address)
             .header("undertone-protocol", "1")
             .call()
@@ -343,11 +343,8 @@ fn wait_for_a_task(server: &Server) {
         let bytes = reply.body_mut().read_to_vec().expect("the board");
         let signed: Signed = read("the board", &bytes, limits::MAX_MESSAGE).expect("signed bytes");
         let board: Board = read("the board", &signed.body, limits::MAX_MESSAGE).expect("a board");
-        if !board.tasks.is_empty() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
+        !board.tasks.is_empty()
+    });
 }
 
 /// Max size of the library as apps ship it.

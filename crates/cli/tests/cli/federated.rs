@@ -78,6 +78,16 @@ impl Server {
         self.lines.lock().expect("the lines").join("\n")
     }
 
+    /// Waits until this holds.
+    #[track_caller]
+    pub(crate) fn wait_until(&self, mut holds: impl FnMut() -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < until, "{}", self.log());
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
     /// Waits for its end, and returns standard output.
     #[track_caller]
     pub(crate) fn ended(&mut self, within: Duration) -> String {

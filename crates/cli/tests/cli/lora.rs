@@ -1,6 +1,8 @@
 //! Low-rank adapters from run file to report: trained alone, on a base that stays as it is.
 
-use crate::support::{Folder, PUBLIC, TINY, cases, check_determinism, contains, number, train_until_killed};
+use crate::support::{
+    Folder, PUBLIC, TINY, cases, check_determinism, contains, number, train_until_killed, with_algorithm,
+};
 use safetensors::SafeTensors;
 
 const MODEL: &str = "family = \"transformer\"\nlayers = 2\nwidth = 16\nheads = 2\ncontext = 16\n";
@@ -34,20 +36,14 @@ fn tiny(algorithm: &str) -> String {
             "rounds = 6\n",
             "rounds = 6\ninitial_model = \"runs/public/model.safetensors\"\n",
         );
-    let text = match algorithm {
-        "fedavg" => return text,
-        other => text
-            .replace("algorithm = \"fedavg\"", &format!("algorithm = \"{other}\""))
-            .replace("learning_rate = 1.0\nmax_examples = 8\n", "group_size = 4\n"),
-    };
-    let server = "[server]\noptimizer = { kind = \"adam\" }\nlearning_rate = 0.01\n\n[checkpoint]";
-    let text = text.replace("[checkpoint]", server);
-    match algorithm {
-        "els" => text
-            .replace("users_per_round = 20", "examples_per_round = 60")
-            .replace("delta = 1e-4", "delta = 1e-4\naccountant = \"pld\""),
-        _ => text,
+    if algorithm == "fedavg" {
+        return text;
     }
+    let server = "[server]\noptimizer = { kind = \"adam\" }\nlearning_rate = 0.01\n\n[checkpoint]";
+    let text = text
+        .replace("learning_rate = 1.0\nmax_examples = 8\n", "group_size = 4\n")
+        .replace("[checkpoint]", server);
+    with_algorithm(&text, algorithm)
 }
 
 /// A folder with the public model in it.

@@ -88,8 +88,29 @@ fn losses_follow_the_workload_and_fixed_epochs() {
     assert!(rms_loss(&epochs) < rms_loss(&any));
 }
 
+/// The rows of [BLT] Table 3 that take no long search, with MaxLoss and RmsLoss as printed there.
 #[test]
 fn a_comparison_shows_the_losses_of_table_3() {
+    let line = format!("compare {TABLE_3} --objective max --kinds blt,tree-full --buffers 2");
+    let shown = text(&Folder::new(), &line);
+    for (name, printed) in [
+        ("BLT(2)", ["10.81", "9.34"]),
+        ("TreeAgg-Full", ["14.98", "12.47"]),
+    ] {
+        let row = shown
+            .lines()
+            .map(str::trim)
+            .find_map(|line| line.strip_prefix(name));
+        let losses = row.expect(name).split_whitespace().take(2);
+        let losses: Vec<String> = losses
+            .map(|loss| format!("{:.2}", loss.parse::<f64>().expect("a loss")))
+            .collect();
+        assert_eq!(losses, printed, "{name}");
+    }
+}
+
+#[test]
+fn a_comparison_is_sorted_by_loss_and_noise_is_proportional() {
     let folder = Folder::new();
     let line = format!("compare {TABLE_3} --dim 4050748 --target-epsilon 8 --delta 1e-10 --svg bars.svg");
     let answer = json(&folder, &line);
@@ -106,13 +127,24 @@ fn a_comparison_shows_the_losses_of_table_3() {
     );
     assert_eq!(row("tree")["memory"]["vectors"], 12);
     assert_eq!(row("bisr")["memory"]["remade_rows"], 3);
-    // Sorted, and noise in proportion to losses.
-    let (first, last) = (&rows[0], &rows[rows.len() - 1]);
-    let ratio = |name: &str| number(&last[name]) / number(&first[name]);
-    let losses = rms_loss(last) / rms_loss(first);
-    assert!(losses > 3.0 && (ratio("iterate_noise") / losses - 1.0).abs() < 1e-9);
+    assert!(rows.is_sorted_by_key(rms_loss), "{rows:?}");
+    assert!(rms_loss(&rows[13]) > 3.0 * rms_loss(&rows[0]));
+    let noise_per_loss = |row: &Value| number(&row["iterate_noise"]) / rms_loss(row);
+    for row in rows {
+        let ratio = noise_per_loss(row) / noise_per_loss(&rows[0]);
+        assert!((ratio - 1.0).abs() < 1e-9, "{row}");
+    }
     let svg = folder.text("bars.svg");
     assert!(svg.contains("RmsLoss: 2052 rounds") && svg.contains("TreeAgg") && svg.contains("(bar cut)"));
+}
+
+#[test]
+fn a_comparison_gives_each_kind_the_sizes_that_it_has() {
+    let line = "compare --rounds 64 --min-sep 16 --kinds blt,fhu,tree --buffers 2 --bands 8";
+    let shown = text(&Folder::new(), line);
+    for name in ["BLT(2)", "BandFHU(8)"] {
+        assert!(shown.contains(name), "{name}: {shown}");
+    }
 }
 
 #[test]
@@ -166,18 +198,23 @@ fn swept_losses_fall_and_never_beat_the_optimum() {
     let swept = json(&folder, &format!("{line} --svg sweep.svg"));
     let curves = swept["curves"].as_array().expect("curves");
     assert_eq!(curves.len(), 3);
-    let losses = |curve: usize| -> Vec<f64> {
+    let column = |curve: usize, value: &dyn Fn(&Value) -> f64| -> Vec<f64> {
         let points = curves[curve]["points"].as_array().expect("points");
-        points.iter().map(rms_loss).collect()
+        points.iter().map(value).collect()
     };
-    let (fixed, optimum) = (losses(0), losses(2));
-    assert!(fixed.len() > 8 && fixed.is_sorted_by(|a, b| a >= b), "{fixed:?}");
-    assert!(
-        fixed
+    let gaps = column(0, &|point| number(&point["value"]));
+    assert!(gaps.len() > 8 && gaps.is_sorted_by(|a, b| a < b), "{gaps:?}");
+    let optimum = column(2, &rms_loss);
+    for curve in 0..3 {
+        assert_eq!(column(curve, &|point| number(&point["value"])), gaps);
+        let losses = column(curve, &rms_loss);
+        assert!(losses.is_sorted_by(|a, b| a > b), "{curve}: {losses:?}");
+        let beaten = losses
             .iter()
             .zip(&optimum)
-            .all(|(fixed, best)| *best <= fixed * (1.0 + 1e-9))
-    );
+            .find(|(loss, best)| **best > **loss * (1.0 + 1e-9));
+        assert_eq!(beaten, None, "{curve}");
+    }
     let svg = folder.text("sweep.svg");
     assert!(svg.contains("RmsLoss over actual gap, rounds; 2000 rounds") && svg.contains("optimum(3)"));
     let line = "show blt-1000 --sweep rounds --at 1000,2000 --max-participation 2";
@@ -246,6 +283,10 @@ fn bad_kinds_sizes_and_workloads_are_named() {
         tree: this kind has nothing to optimise ... expected one of blt,
         $ mechanism compare --rounds 20 --min-sep 5 --kinds tree,magic
         'magic' ... tree-full
+        $ mechanism compare --rounds 20 --min-sep 5 --max-participation 2 --kinds blt,tree --bands 3
+        --bands: none of the compared kinds has such a size
+        $ mechanism compare --rounds 20 --min-sep 5 --max-participation 2 --kinds fhu,tree --buffers 3
+        --buffers: none of the compared kinds has such a size
         $ mechanism optimize blt --rounds 20 --min-sep 5 --bands 3
         --bands: blt takes no number of bands
         $ mechanism optimize lambda --rounds 20 --min-sep 5 --buffers 3

@@ -1,7 +1,6 @@
 //! The commands of operators: estimates, bars, the doctor, backups, signals, and the files of `deploy/`.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -103,14 +102,8 @@ fn the_doctor_finds_each_reason_and_a_barred_person_takes_part_no_more() {
         has(&found, subject, "good", "");
     }
     folder.succeed("task activate federated --data service");
-    let until = Instant::now() + PATIENCE;
-    while !examined(&folder, 0)
-        .iter()
-        .any(|(of, is, _)| of == "task" && is == "good")
-    {
-        assert!(Instant::now() < until, "{}", server.log());
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    let is_good = |(of, is, _): &(String, String, String)| of == "task" && is == "good";
+    server.wait_until(|| examined(&folder, 0).iter().any(is_good));
     // The compiled requirements ask for more than this task.
     let settings = folder.text("device-0/settings.json");
     let mut strict: Value = serde_json::from_str(&settings).expect("JSON");
@@ -216,19 +209,12 @@ fn a_hangup_reads_the_certificate_again_and_a_termination_ends_in_order() {
     write();
     folder.succeed("task activate federated --data service");
     let mut server = Server::start(&folder, "--tls cert.pem,key.pem");
-    let says = |words: &str| {
-        let until = Instant::now() + PATIENCE;
-        while !server.log().contains(words) {
-            assert!(Instant::now() < until, "{}", server.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    };
     write();
     server.signal("-HUP");
-    says("was read again; new connections get it");
+    server.wait_until(|| server.log().contains("was read again; new connections get it"));
     folder.write("key.pem", "nothing");
     server.signal("-HUP");
-    says("the one before stays in use");
+    server.wait_until(|| server.log().contains("the one before stays in use"));
     server.signal("-TERM");
     let served: Value = serde_json::from_str(&server.ended(PATIENCE)).unwrap_or_default();
     assert!(
@@ -287,16 +273,13 @@ fn servers_without_a_verifier_take_no_attested_task() {
         "the river was cold this morning\nwe walk to the sea every evening\n",
     );
     folder.succeed("device add --folder device-0 texts.txt");
-    let until = Instant::now() + PATIENCE;
-    loop {
+    server.wait_until(|| {
         let run = folder.json("device run --folder device-0");
-        let message = run["message"].as_str().expect("text");
-        if message.contains("cannot be judged") {
-            break;
-        }
-        assert!(Instant::now() < until, "{run}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+        run["message"]
+            .as_str()
+            .expect("text")
+            .contains("cannot be judged")
+    });
 }
 
 /// The options in the commands of `deploy/`. The option for roles comes with several processes.

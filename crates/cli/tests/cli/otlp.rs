@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use prost::Message;
 
@@ -170,11 +169,8 @@ fn a_collector_gets_the_figures_of_metrics_and_a_span_per_attempt_and_nothing_of
         server.url
     ));
     server.ended(PATIENCE);
-    let until = Instant::now() + PATIENCE;
-    while came.lock().unwrap().iter().all(|(path, _)| path != "/v1/traces") {
-        assert!(Instant::now() < until, "no trace came");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    let is_trace = |(path, _): &(String, Vec<u8>)| path == "/v1/traces";
+    server.wait_until(|| came.lock().unwrap().iter().any(is_trace));
     let came = came.lock().unwrap();
     let (mut spans, mut metrics) = (Vec::new(), Vec::new());
     for (path, body) in came.iter() {

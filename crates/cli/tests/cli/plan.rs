@@ -49,15 +49,37 @@ fn a_picture_names_its_target_and_every_mechanism() {
 }
 
 #[test]
-fn a_row_says_that_its_mechanism_meets_the_target() {
+fn a_row_says_whether_its_mechanism_meets_the_target() {
     let folder = Folder::new();
     let line = "plan --population 4210000 --rounds 1280 --epsilon 5 --mechanism tree,independent";
     let text = folder.succeed(line);
-    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut rows = text.lines().map(words);
-    let tree = rows.find(|line| line.starts_with("tree 6500 7 646 2 "));
-    contains(&tree.expect("a row"), " met ");
-    contains(&text, "Smallest report goal ... independent");
+    let (at_goal, smallest) = text.split_once("Smallest report goal").expect("a second table");
+    // Mechanism, report goal, noise multiplier, MinS, MaxP, rho, epsilon, target.
+    let row = |table: &str, name: &str| -> Option<Vec<String>> {
+        let mut rows = table
+            .lines()
+            .map(|line| line.split_whitespace().map(str::to_owned).collect());
+        rows.find(|row: &Vec<String>| row.first().is_some_and(|first| first == name))
+    };
+    for (name, start, target) in [
+        ("tree", ["tree", "6500", "7", "646", "2"], "met"),
+        (
+            "independent",
+            ["independent", "6500", "0.4712", "646", "2"],
+            "missed",
+        ),
+    ] {
+        let row = row(at_goal, name).expect(name);
+        assert_eq!(
+            (&row[..5], row[7].as_str()),
+            (&start.map(str::to_owned)[..], target)
+        );
+        let epsilon: f64 = row[6].parse().expect("epsilon");
+        assert_eq!(epsilon <= 5.0, target == "met", "{row:?}");
+    }
+    assert_eq!(row(smallest, "tree").expect("a row")[7], "met");
+    assert_eq!(row(smallest, "independent"), None);
+    contains(smallest, "not met at any report goal up to 6500 by: independent.");
     assert!(!text.contains("blt"), "{text}");
 }
 

@@ -80,6 +80,26 @@ pub(crate) fn ftrl(mechanism: &str) -> String {
     format!("{text}\n[privacy.mechanism]\n{mechanism}\n")
 }
 
+/// The tiny run by one of the two algorithms over gradients, `els` or `uls`.
+pub(crate) fn gradients(algorithm: &str) -> String {
+    let text = TINY.replace(
+        "batch_size = 4\nlearning_rate = 1.0\nmax_examples = 8\n",
+        "group_size = 4\nbatch_size = 4\n",
+    );
+    with_algorithm(&text, algorithm)
+}
+
+/// A run file with another algorithm. The one over examples samples them instead of users.
+pub(crate) fn with_algorithm(run_file: &str, algorithm: &str) -> String {
+    let text = run_file.replace("algorithm = \"fedavg\"", &format!("algorithm = \"{algorithm}\""));
+    match algorithm {
+        "els" => text
+            .replace("users_per_round = 20", "examples_per_round = 60")
+            .replace("delta = 1e-4", "delta = 1e-4\naccountant = \"pld\""),
+        _ => text,
+    }
+}
+
 /// The tiny run over text from another source.
 pub(crate) fn over(source: &str) -> String {
     TINY.replace("{ kind = \"synthetic\", users = 300, words = 60 }", source)

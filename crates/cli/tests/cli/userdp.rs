@@ -2,24 +2,8 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, TINY, check_determinism, contains, json, number};
+use crate::support::{Folder, TINY, check_determinism, contains, gradients, json, number};
 use crate::verify::{document, rechained, sha256};
-
-/// The tiny run by one of the two algorithms.
-fn tiny(algorithm: &str) -> String {
-    let text = TINY
-        .replace(
-            "batch_size = 4\nlearning_rate = 1.0\nmax_examples = 8\n",
-            "group_size = 4\nbatch_size = 4\n",
-        )
-        .replace("algorithm = \"fedavg\"", &format!("algorithm = \"{algorithm}\""));
-    match algorithm {
-        "els" => text
-            .replace("users_per_round = 20", "examples_per_round = 60")
-            .replace("delta = 1e-4", "delta = 1e-4\naccountant = \"pld\""),
-        _ => text,
-    }
-}
 
 /// Makes the manifest fit the files, as a forger would.
 fn remake_manifest(folder: &Folder, run: &str) {
@@ -52,7 +36,10 @@ fn genesis(folder: &Folder, run: &str) -> String {
 fn threads_and_kills_change_nothing() {
     for algorithm in ["uls", "els"] {
         let server = "[server]\noptimizer = { kind = \"adafactor\" }\nlearning_rate = 0.01\n\n[checkpoint]";
-        check_determinism(&Folder::new(), &tiny(algorithm).replace("[checkpoint]", server));
+        check_determinism(
+            &Folder::new(),
+            &gradients(algorithm).replace("[checkpoint]", server),
+        );
     }
 }
 
@@ -60,7 +47,7 @@ fn threads_and_kills_change_nothing() {
 #[test]
 fn verify_finds_another_group_size() {
     for algorithm in ["uls", "els"] {
-        let folder = Folder::trained(tiny(algorithm));
+        let folder = Folder::trained(gradients(algorithm));
         folder.succeed("verify runs/tiny");
         let whole = folder.text("runs/tiny/ledger.jsonl");
         let forge = |words: &str, change: &dyn Fn(&mut Value)| {
@@ -101,7 +88,7 @@ fn verify_finds_another_group_size() {
 
 #[test]
 fn the_report_says_what_is_bounded() {
-    let folder = Folder::trained(tiny("els"));
+    let folder = Folder::trained(gradients("els"));
     let report: Value = json(&folder.text("runs/tiny/privacy.json"));
     let statements = report["statements"].to_string();
     contains(
@@ -111,7 +98,7 @@ fn the_report_says_what_is_bounded() {
     );
     assert_eq!(report["observed"]["group_size"], 4);
 
-    let shuffled = tiny("uls")
+    let shuffled = gradients("uls")
         .replace("sampling = \"poisson\"", "sampling = \"shuffled_epochs\"")
         .replace("name = \"tiny\"", "name = \"shuffled\"");
     folder.write(

@@ -1,6 +1,7 @@
 //! `undertone verify` passes on what a run left behind and names the place of every change to it.
 
 use serde_json::Value;
+use undertone_present::numbers::hex;
 
 use crate::support::{Folder, TINY, cases, contains, ftrl, json};
 
@@ -40,10 +41,7 @@ pub(crate) fn rechained(text: &str, index: usize, change: impl Fn(&mut Value)) -
 
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     use sha2::Digest;
-    sha2::Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hex(&sha2::Sha256::digest(bytes))
 }
 
 /// Changes a file of a run, expects that `verify` names the place, and changes the file back. A thorough forger makes the manifest

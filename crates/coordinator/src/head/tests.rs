@@ -80,6 +80,13 @@ fn close(
     head.close(opened, gathered, entropy, &mut |_| ())
 }
 
+/// Opens the next round and closes it with a small update of four users.
+fn next_round(head: RunHead, entropy: &RoundEntropy) -> Next {
+    let opened = head.open(None).unwrap();
+    let sum = users(&opened, 0.01);
+    close(head, opened, sum, entropy).unwrap()
+}
+
 fn refused(result: Result<Next, CloseError>, expected: &str) -> RunHead {
     match result {
         Err(CloseError::Refused { head, why }) => {
@@ -109,7 +116,7 @@ fn rounds_follow_one_another_and_their_lines_are_chained() {
         assert_eq!(next.entry.cohort_size, 4);
         let line: LedgerEntry = serde_json::from_slice(&next.line).unwrap();
         assert_eq!(line, next.entry);
-        assert!(next.average.unwrap().is_noised() && !next.quarantined);
+        assert!(next.average.unwrap().noise_std() > 0.0 && !next.quarantined);
         before = next.head.chain().head().to_owned();
         head = next.head;
     }
@@ -130,9 +137,7 @@ fn a_stale_round_and_one_of_another_run_are_refused_and_give_the_head_back() {
     let head = refused(close(head, foreign, sum, &entropy), "another genesis");
     assert_eq!(head.round(), 1);
     // The head is as it was: the round can be opened again.
-    let opened = head.open(None).unwrap();
-    let sum = users(&opened, 0.01);
-    assert_eq!(close(head, opened, sum, &entropy).unwrap().head.round(), 2);
+    assert_eq!(next_round(head, &entropy).head.round(), 2);
 }
 
 #[test]
@@ -175,9 +180,7 @@ fn a_sum_of_another_bound_or_kind_is_refused_before_any_noise() {
         head = refused(close(head, opened, sum, &entropy), expected);
     }
     // No row of the tree was drawn: round 0 is still to come.
-    let opened = head.open(None).unwrap();
-    let sum = users(&opened, 0.01);
-    assert_eq!(close(head, opened, sum, &entropy).unwrap().entry.round, 0);
+    assert_eq!(next_round(head, &entropy).entry.round, 0);
 }
 
 #[test]
@@ -196,9 +199,7 @@ fn a_lane_is_released_beside_the_model_and_moves_nothing_of_it() {
         let mut plain = head_of(&task, "genesis", &entropy);
         let mut audited = head_with_lane(&task, "genesis", &entropy, size);
         for round in 0..3 {
-            let opened = plain.open(None).unwrap();
-            let sum = users(&opened, 0.01);
-            let next = close(plain, opened, sum, &entropy).unwrap();
+            let next = next_round(plain, &entropy);
             assert!(next.lane.is_none());
             // Without its lane, and with one of another bound, the round is refused.
             let opened = audited.open(None).unwrap();
@@ -437,9 +438,7 @@ fn every_round_has_its_own_key_and_a_loaded_head_goes_on() {
     let mut head = head_of(&task, "genesis", &fresh(0));
     let (mut entries, mut keys) = (Vec::new(), std::collections::BTreeSet::new());
     for round in 0..3 {
-        let opened = head.open(None).unwrap();
-        let sum = users(&opened, 0.01);
-        let next = close(head, opened, sum, &fresh(10 + round)).unwrap();
+        let next = next_round(head, &fresh(10 + round));
         assert!(keys.insert(next.entry.noise_key.clone().unwrap()));
         entries.push(next.entry);
         head = next.head;
@@ -459,9 +458,7 @@ fn every_round_has_its_own_key_and_a_loaded_head_goes_on() {
             .unwrap()
     };
     let release = |head: RunHead, byte| {
-        let opened = head.open(None).unwrap();
-        let sum = users(&opened, 0.01);
-        let next = close(head, opened, sum, &fresh(byte)).unwrap();
+        let next = next_round(head, &fresh(byte));
         (next.entry.round, next.average.unwrap().into_values())
     };
     let (one, two, other) = (
@@ -522,9 +519,7 @@ fn attempt(number: u32, users: &[u64]) -> AbandonedAttempt {
 fn a_line_names_lost_users_attempts_and_mode_only_where_there_are_any() {
     let (task, entropy) = (task(PRIVATE), RoundEntropy::seeded(7));
     let head = head_of(&task, "genesis", &entropy);
-    let opened = head.open(None).unwrap();
-    let sum = users(&opened, 0.01);
-    let next = close(head, opened, sum, &entropy).unwrap();
+    let next = next_round(head, &entropy);
     let line = String::from_utf8(next.line).unwrap();
     for key in ["lost", "attempts", "mode", "row_spent", "end"] {
         assert!(!line.contains(&format!("\"{key}\"")), "{key} in {line}");
@@ -572,9 +567,7 @@ fn the_end_of_a_task_follows_its_last_line_and_names_the_attempts_since() {
 
     let (task, entropy) = (task(PRIVATE), RoundEntropy::seeded(7));
     let head = head_of(&task, "genesis", &entropy);
-    let opened = head.open(None).unwrap();
-    let sum = users(&opened, 0.01);
-    let head = close(head, opened, sum, &entropy).unwrap().head;
+    let head = next_round(head, &entropy).head;
     let before = head.chain().head().to_owned();
     let (line, end, chain) = head.end(EndReason::Stopped, vec![attempt(0, &[7, 5])]).unwrap();
     assert_eq!((end.rounds, &end.previous_sha256), (1, &before));
@@ -612,9 +605,7 @@ fn no_round_is_opened_after_the_last_one() {
     let (task, entropy) = (task(PRIVATE), RoundEntropy::seeded(7));
     let mut head = head_of(&task, "genesis", &entropy);
     for _ in 0..task.rounds {
-        let opened = head.open(None).unwrap();
-        let sum = users(&opened, 0.01);
-        head = close(head, opened, sum, &entropy).unwrap().head;
+        head = next_round(head, &entropy).head;
     }
     let error = head.open(None).unwrap_err().to_string();
     assert!(

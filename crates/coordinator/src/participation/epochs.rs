@@ -4,6 +4,7 @@ use undertone_accounting::participation::{Gap, Participation};
 
 use super::ParticipationKey;
 use crate::error::{CoordinatorError, Result};
+use crate::task::require;
 use undertone_mechanisms::draws;
 
 /// One random order of all users, cut into as many cohorts as an epoch has rounds. Round `t` has cohort `t mod b`, so a
@@ -69,13 +70,9 @@ impl ShuffledEpochs {
     /// # Source
     /// \[Gboard\] section 2.2: MinS is at most the population over the report goal.
     pub fn with_report_goal(users: u32, report_goal: u32, key: &ParticipationKey) -> Result<Self> {
-        if report_goal == 0 || report_goal > users {
-            return Err(CoordinatorError::value(
-                "cohort.report_goal",
-                format!("from 1 to the {users} users"),
-                report_goal,
-            ));
-        }
+        let holds = (1..=users).contains(&report_goal);
+        let expected = format!("from 1 to the {users} users");
+        require(holds, "cohort.report_goal", expected, report_goal)?;
         Self::new(users, u64::from(users / report_goal), key)
     }
 

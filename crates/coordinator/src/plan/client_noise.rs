@@ -5,7 +5,7 @@ use undertone_accounting::{Accountant, Adjacency, Delta, Event, Recipe};
 use undertone_aggregation::{Encoding, EncodingSize};
 
 use crate::error::{CoordinatorError, Result};
-use crate::task::TaskConfig;
+use crate::task::{TaskConfig, require};
 
 /// The noise that clients add, each a part of it, independent in each round.
 ///
@@ -62,21 +62,17 @@ impl ClientNoisePlan {
             _ => Recipe::Pld,
         };
         let mut accountant = Accountant::under(recipe, Adjacency::ZeroOut);
-        accountant.compose(&self.event, times(rounds, participation))?;
+        accountant.compose(&self.event, self.times(rounds, participation))?;
         Ok(accountant)
     }
 
     /// The max number of participations of one user in the first `rounds` rounds.
     #[must_use]
     pub fn times(&self, rounds: u64, participation: Participation) -> u64 {
-        times(rounds, participation)
+        participation
+            .max_participation()
+            .min(participation.gap().fitting(rounds))
     }
-}
-
-fn times(rounds: u64, participation: Participation) -> u64 {
-    participation
-        .max_participation()
-        .min(participation.gap().fitting(rounds))
 }
 
 /// The inputs of an encoding besides the configuration.
@@ -121,20 +117,12 @@ pub(super) fn encoding(config: &TaskConfig, inputs: &EncodingInputs) -> Result<O
             .unwrap_or(inputs.max_users)
             .max(aggregation.min_clients),
     };
-    if cohort.min_clients > inputs.max_users {
-        return Err(CoordinatorError::value(
-            "aggregation.min_clients",
-            format!("at most the {} users that a round can have", inputs.max_users),
-            cohort.min_clients,
-        ));
-    }
-    if cohort.max_clients < inputs.max_users {
-        return Err(CoordinatorError::value(
-            "aggregation.max_clients",
-            format!("at least the {} users that a round can have", inputs.max_users),
-            cohort.max_clients,
-        ));
-    }
+    let holds = cohort.min_clients <= inputs.max_users;
+    let expected = format!("at most the {} users that a round can have", inputs.max_users);
+    require(holds, "aggregation.min_clients", expected, cohort.min_clients)?;
+    let holds = cohort.max_clients >= inputs.max_users;
+    let expected = format!("at least the {} users that a round can have", inputs.max_users);
+    require(holds, "aggregation.max_clients", expected, cohort.max_clients)?;
     Ok(Some(Encoding::new(kind, cohort)?))
 }
 

@@ -6,6 +6,7 @@ use undertone_present::numbers::upper_bound;
 
 use super::{Basis, PrivacyPlan};
 use crate::error::{CoordinatorError, Result};
+use crate::task::positive;
 
 /// The budget of a population for all of its tasks: trainings, evaluations and counts.
 ///
@@ -44,13 +45,7 @@ impl PopulationBudget {
     /// # Errors
     /// [`CoordinatorError::ConfigValue`] for an epsilon that is not a finite number above 0; from the accountant for the delta.
     pub fn new(max_epsilon: f64, delta: f64) -> Result<Self> {
-        if !(max_epsilon > 0.0 && max_epsilon.is_finite()) {
-            return Err(CoordinatorError::value(
-                "population.max_epsilon",
-                "a finite number above 0",
-                max_epsilon,
-            ));
-        }
+        positive("population.max_epsilon", max_epsilon)?;
         Ok(Self {
             max_epsilon,
             delta: Delta::new(delta)?,

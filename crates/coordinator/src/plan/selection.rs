@@ -12,10 +12,10 @@ use undertone_accounting::{Adjacency, Delta, Epsilon, Guarantee, OptimalOrder, R
 use undertone_mechanisms::{MechanismError, SamplerDistance};
 use undertone_present::numbers::upper_bound;
 
-use super::spending::OTHER_DELTAS;
+use super::spending::other_points;
 use super::{Basis, PrivacyPlan};
 use crate::error::{CoordinatorError, Result};
-use crate::record::{GuaranteePoint, GuaranteeRecord};
+use crate::record::GuaranteeRecord;
 
 /// Largest expected number of candidates.
 const MAX_MEAN: f64 = 1e6;
@@ -227,16 +227,7 @@ impl PrivacyPlan {
         let (Some(guarantee), Some(planned)) = (cost.at(private.delta)?, self.planned()?) else {
             return Ok(None);
         };
-        let mut points = Vec::new();
-        for delta in OTHER_DELTAS
-            .into_iter()
-            .filter(|delta| *delta != private.delta.get())
-        {
-            points.extend(cost.at(Delta::new(delta)?)?.map(|guarantee| GuaranteePoint {
-                delta,
-                epsilon: guarantee.epsilon.get(),
-            }));
-        }
+        let points = other_points(private.delta, |delta| cost.at(delta))?;
         Ok(Some(GuaranteeRecord {
             epsilon: guarantee.epsilon.get(),
             recipe: format!(

@@ -9,7 +9,7 @@ use crate::error::{CoordinatorError, Result};
 use crate::record::{GuaranteePoint, GuaranteeRecord, LedgerEntry};
 
 /// Deltas that reports state besides the run's own.
-pub(super) const OTHER_DELTAS: [f64; 4] = [1e-5, 1e-6, 1e-8, 1e-10];
+const OTHER_DELTAS: [f64; 4] = [1e-5, 1e-6, 1e-8, 1e-10];
 
 /// The cost that a round adds to the spending.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -304,16 +304,7 @@ impl Spending {
         let Some(guarantee) = curve.at(private.delta)? else {
             return Ok(None);
         };
-        let mut points = Vec::new();
-        for delta in OTHER_DELTAS
-            .into_iter()
-            .filter(|delta| *delta != private.delta.get())
-        {
-            points.extend(curve.at(Delta::new(delta)?)?.map(|guarantee| GuaranteePoint {
-                delta,
-                epsilon: guarantee.epsilon.get(),
-            }));
-        }
+        let points = other_points(private.delta, |delta| curve.at(delta))?;
         let mut record = GuaranteeRecord {
             rounds: self.rounds,
             population: plan.population.users,
@@ -336,6 +327,21 @@ impl Spending {
         }
         Ok(Some(record))
     }
+}
+
+/// The points of a guarantee's curve beside the one at its own delta.
+pub(super) fn other_points(
+    own: Delta,
+    at: impl Fn(Delta) -> Result<Option<Guarantee>>,
+) -> Result<Vec<GuaranteePoint>> {
+    let mut points = Vec::new();
+    for delta in OTHER_DELTAS.into_iter().filter(|delta| *delta != own.get()) {
+        points.extend(at(Delta::new(delta)?)?.map(|guarantee| GuaranteePoint {
+            delta,
+            epsilon: guarantee.epsilon.get(),
+        }));
+    }
+    Ok(points)
 }
 
 /// The guarantee of the spending at any delta.

@@ -39,18 +39,7 @@ impl PrivacyPlan {
     /// The matrix that a run file asks for, where it says all of it: neither read from a file nor searched for.
     pub fn unsearched_strategy(&self, config: &TaskConfig) -> Option<Result<Strategy>> {
         let mechanism = config.privacy.as_ref()?.mechanism.as_ref()?;
-        let searched = !matches!(
-            mechanism.kind,
-            None | Some(
-                Kind::Independent
-                    | Kind::Tree
-                    | Kind::TreeFull
-                    | Kind::Fhu
-                    | Kind::Bisr
-                    | Kind::SquareRoot
-                    | Kind::NormalisedSquareRoot
-            )
-        );
+        let searched = mechanism.kind.is_some_and(Kind::is_optimised);
         if mechanism.file.is_some() || searched {
             return None;
         }

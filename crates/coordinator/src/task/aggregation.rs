@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use undertone_aggregation::EncodingConfig;
 use undertone_secagg::{ThreatModel, assurance::Assumptions};
 
-use super::validate::{at_least_one, positive, require};
+use super::validate::{at_least_one, exclude, positive, require};
 use super::{ClipConfig, TaskConfig};
 use crate::error::{CoordinatorError, Result};
 use crate::sampling::Sampling;
@@ -141,12 +141,8 @@ impl TaskConfig {
         let (fixed, kind) = (self.estimator.is_fixed(), self.estimator.kind());
         let expected = "`fixed_denominator` with [aggregation]: a sum says nothing of its users' weights";
         require(fixed, "estimator.kind", expected, kind)?;
-        if !self.schedule.is_empty() {
-            return Err(CoordinatorError::conflict(
-                "schedule",
-                "the encoding of [aggregation] is made for one clip norm",
-            ));
-        }
+        let reason = "the encoding of [aggregation] is made for one clip norm";
+        exclude(!self.schedule.is_empty(), "schedule", reason)?;
         if self.estimate.is_some() && aggregation.encoding != EncodingConfig::Identity {
             let reason = "its guarantee needs `aggregation.encoding.kind` = \"identity\": the cost of the other encodings \
                           depends on the cohort";
@@ -178,10 +174,8 @@ impl TaskConfig {
                 format!("a table, because users add noise with the encoding {name}"),
             ));
         };
-        if privacy.mechanism.is_some() {
-            let reason = "the noise that users add is independent in every round";
-            return Err(CoordinatorError::conflict("privacy.mechanism", reason));
-        }
+        let reason = "the noise that users add is independent in every round";
+        exclude(privacy.mechanism.is_some(), "privacy.mechanism", reason)?;
         if self.cohort.sampling != Sampling::ShuffledEpochs && self.participation.is_none() {
             let expected = "a table with `min_sep`, or `shuffled_epochs` as cohort.sampling: the guarantee of noise that users \
                             add depends on how often a user takes part";
@@ -203,11 +197,12 @@ impl TaskConfig {
                 "the noise standard deviation of min_clients users together, divided by the clip norm";
             return Err(CoordinatorError::missing("privacy.noise_multiplier", expected));
         }
-        if binomial && privacy.noise_multiplier.is_some() {
-            let reason = "`trials` of the binomial encoding determines the noise";
-            return Err(CoordinatorError::conflict("privacy.noise_multiplier", reason));
-        }
-        Ok(())
+        let reason = "`trials` of the binomial encoding determines the noise";
+        exclude(
+            binomial && privacy.noise_multiplier.is_some(),
+            "privacy.noise_multiplier",
+            reason,
+        )
     }
 }
 

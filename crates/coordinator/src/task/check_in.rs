@@ -1,6 +1,7 @@
 //! The demands of `cohort.sampling = "check_in"` on the other tables: a service learns neither the examples nor the weights of
 //! its users, and its guarantee rests on a participation schema alone.
 
+use super::validate::{exclude, require};
 use super::{Algorithm, ClipConfig, DropoutConfig, SumName, TaskConfig};
 use crate::error::{CoordinatorError, Result};
 use crate::participation::policy::Enforcement;
@@ -37,12 +38,13 @@ impl TaskConfig {
                 "a declared upper bound on the subjects of the population with `check_in`",
             ));
         };
-        if cohort.sampling_probability.is_some() {
-            return Err(CoordinatorError::conflict(
-                "cohort.sampling_probability",
-                "devices check in when they choose to, so no probability is known; set `cohort.users_per_round`",
-            ));
-        }
+        let reason =
+            "devices check in when they choose to, so no probability is known; set `cohort.users_per_round`";
+        exclude(
+            cohort.sampling_probability.is_some(),
+            "cohort.sampling_probability",
+            reason,
+        )?;
         match cohort.users_per_round {
             None => Err(CoordinatorError::missing(
                 "cohort.users_per_round",
@@ -85,18 +87,12 @@ impl TaskConfig {
                  noise)",
             ));
         }
-        if privacy.accountant.is_some() {
-            return Err(CoordinatorError::conflict(
-                "privacy.accountant",
-                "it composes Poisson figures, and devices that check in are no Poisson sample; leave it out",
-            ));
-        }
-        if self.estimate.is_some() {
-            return Err(CoordinatorError::conflict(
-                "estimate",
-                "a service states the guarantee of its own cohorts alone; set the real `cohort.users_per_round`",
-            ));
-        }
+        let reason =
+            "it composes Poisson figures, and devices that check in are no Poisson sample; leave it out";
+        exclude(privacy.accountant.is_some(), "privacy.accountant", reason)?;
+        let reason =
+            "a service states the guarantee of its own cohorts alone; set the real `cohort.users_per_round`";
+        exclude(self.estimate.is_some(), "estimate", reason)?;
         match &self.participation {
             None => Err(CoordinatorError::missing(
                 "participation",
@@ -133,20 +129,12 @@ impl TaskConfig {
                 ));
             }
         }
-        if update.weight_cap.is_some() {
-            return Err(CoordinatorError::conflict(
-                "user_update.weight_cap",
-                "a service never learns how much text a device has, so each device has weight 1",
-            ));
-        }
-        if !self.estimator.is_fixed() {
-            return Err(CoordinatorError::value(
-                "estimator.kind",
-                "`fixed_denominator` with `check_in`: the other averages need the weights of the devices",
-                self.estimator.kind(),
-            ));
-        }
-        Ok(())
+        let reason = "a service never learns how much text a device has, so each device has weight 1";
+        exclude(update.weight_cap.is_some(), "user_update.weight_cap", reason)?;
+        let holds = self.estimator.is_fixed();
+        let expected =
+            "`fixed_denominator` with `check_in`: the other averages need the weights of the devices";
+        require(holds, "estimator.kind", expected, self.estimator.kind())
     }
 
     /// Checks the keys of sums.
@@ -154,19 +142,15 @@ impl TaskConfig {
         let Some(aggregation) = &self.aggregation else {
             return Ok(());
         };
-        if aggregation.sum == SumName::SecAgg && matches!(self.clip, ClipConfig::Adaptive { .. }) {
-            return Err(CoordinatorError::value(
-                "clip.kind",
-                "`flat` or `per_layer` with `sum = \"secagg\"`: adaptive clipping needs a bit of each device beside its update",
-                "adaptive",
-            ));
-        }
-        if aggregation.dropout != DropoutConfig::default() {
-            return Err(CoordinatorError::conflict(
-                "aggregation.dropout",
-                "it makes simulated users fail; devices that check in fail by themselves",
-            ));
-        }
+        let holds = aggregation.sum != SumName::SecAgg || !matches!(self.clip, ClipConfig::Adaptive { .. });
+        let expected = "`flat` or `per_layer` with `sum = \"secagg\"`: adaptive clipping needs a bit of each device beside its update";
+        require(holds, "clip.kind", expected, "adaptive")?;
+        let reason = "it makes simulated users fail; devices that check in fail by themselves";
+        exclude(
+            aggregation.dropout != DropoutConfig::default(),
+            "aggregation.dropout",
+            reason,
+        )?;
         let Some(max) = aggregation.max_clients else {
             return Err(CoordinatorError::missing(
                 "aggregation.max_clients",

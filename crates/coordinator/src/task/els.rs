@@ -2,7 +2,8 @@
 
 use undertone_local::Algorithm;
 
-use super::{AccountantName, ClipConfig, TaskConfig, require};
+use super::validate::{exclude, require};
+use super::{AccountantName, ClipConfig, TaskConfig};
 use crate::error::{CoordinatorError, Result};
 use crate::sampling::Sampling;
 
@@ -35,17 +36,14 @@ impl TaskConfig {
             sums_of_users,
             "els",
         )?;
-        if self.estimate.is_some() {
-            let reason = "with els, the guarantee of a larger run depends on the examples of its users";
-            return Err(CoordinatorError::conflict("estimate", reason));
-        }
+        let reason = "with els, the guarantee of a larger run depends on the examples of its users";
+        exclude(self.estimate.is_some(), "estimate", reason)?;
         let Some(privacy) = &self.privacy else {
             return Ok(());
         };
-        if privacy.mechanism.is_some() {
-            let reason = "with els, no schema bounds how often the examples of a user take part (`uls` has such a schema)";
-            return Err(CoordinatorError::conflict("privacy.mechanism", reason));
-        }
+        let reason =
+            "with els, no schema bounds how often the examples of a user take part (`uls` has such a schema)";
+        exclude(privacy.mechanism.is_some(), "privacy.mechanism", reason)?;
         if let Some(accountant @ (AccountantName::Rdp | AccountantName::Moments2016)) = privacy.accountant {
             let expected = "`pld` with els: the guarantee of a user is that of mixtures of Gaussians, of which only loss \
                             distributions are known";

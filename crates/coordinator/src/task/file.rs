@@ -12,7 +12,7 @@ use undertone_secagg::assurance::Assumptions;
 use undertone_secagg::{Digest32, ThreatModel};
 use undertone_text::TextRules;
 
-use super::validate::{at_least_one, needs_initial_model, positive, trained_here};
+use super::validate::{at_least_one, needs_initial_model, positive, require, trained_here};
 use super::{ClipConfig, IdentityLevel, LedgerPlace, ServiceConfig, SumName, TaskConfig};
 use crate::error::{CoordinatorError, Result};
 use crate::plan::{Population, PrivacyPlan};
@@ -22,6 +22,7 @@ use crate::sampling::Sampling;
 ///
 /// The file is TOML with the tables of a run file but for the source of data, and `[vocabulary]`, `[text]` and `[service]`. Its
 /// canonical form is JSON of all settings, defaults included, in one order; identifier and digest are made from that form.
+/// A key that is added later is left out while it has its default, so that tasks that exist keep their identifier.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "text::TaskText", into = "text::TaskText")]
 pub struct TaskFile {
@@ -108,13 +109,10 @@ impl TaskFile {
             }
             _ => {}
         }
-        if self.task.cohort.sampling != Sampling::CheckIn {
-            return Err(CoordinatorError::value(
-                "cohort.sampling",
-                "`check_in` in a task of the service (`undertone train` draws the other schemes)",
-                self.task.cohort.sampling.name(),
-            ));
-        }
+        let sampling = self.task.cohort.sampling;
+        let holds = sampling == Sampling::CheckIn;
+        let expected = "`check_in` in a task of the service (`undertone train` draws the other schemes)";
+        require(holds, "cohort.sampling", expected, sampling.name())?;
         trained_here(&self.task.model)?;
         self.task.validate()?;
         self.service.validate()?;
@@ -125,13 +123,10 @@ impl TaskFile {
                 needs_initial_model(&self.task.model, initial_model.is_some())?;
             }
             Purpose::Evaluate { of, loss_cap } => {
-                if of.is_empty() || *of == self.task.name {
-                    return Err(CoordinatorError::value(
-                        "of",
-                        "the name of another task",
-                        format!("{of:?}"),
-                    ));
-                }
+                let holds = !of.is_empty() && *of != self.task.name;
+                let expected = "the name of another task";
+                let got = format!("{of:?}");
+                require(holds, "of", expected, got)?;
                 positive("loss_cap", *loss_cap)?;
             }
         }
@@ -205,13 +200,11 @@ impl TaskFile {
         let Some(aggregation) = &self.task.aggregation else {
             return Ok(());
         };
-        if aggregation.min_clients < min {
-            return Err(CoordinatorError::value(
-                "aggregation.min_clients",
-                format!("at least service.group.least = {min}, the floor of any sum that the server sees"),
-                aggregation.min_clients,
-            ));
-        }
+        let clients = aggregation.min_clients;
+        let holds = clients >= min;
+        let expected =
+            format!("at least service.group.least = {min}, the floor of any sum that the server sees");
+        require(holds, "aggregation.min_clients", expected, clients)?;
         // PRIVACY: each group's sum is seen on its own, so the noise that clients add must suffice for one group.
         if self.task.encoding_is_noisy() && aggregation.min_clients > min {
             return Err(CoordinatorError::value(
@@ -225,16 +218,11 @@ impl TaskFile {
         }
         let sessions = self.sessions();
         let max = aggregation.max_clients.unwrap_or(0);
-        if aggregation.sum == SumName::SecAgg && max < sessions {
-            return Err(CoordinatorError::value(
-                "aggregation.max_clients",
-                format!(
-                    "at least the {sessions} sessions of an attempt (service.over_selection times cohort.users_per_round)"
-                ),
-                max,
-            ));
-        }
-        Ok(())
+        let holds = aggregation.sum != SumName::SecAgg || max >= sessions;
+        let expected = format!(
+            "at least the {sessions} sessions of an attempt (service.over_selection times cohort.users_per_round)"
+        );
+        require(holds, "aggregation.max_clients", expected, max)
     }
 
     /// The report goal of a round, `m`.
@@ -379,13 +367,10 @@ impl TaskFile {
         let Purpose::Evaluate { of, .. } = &self.purpose else {
             return Err(CoordinatorError::value("kind", "evaluate", "train"));
         };
-        if !matches!(training.purpose, Purpose::Train { .. }) || *of != training.task.name {
-            return Err(CoordinatorError::value(
-                "of",
-                "the name of a training task",
-                format!("{:?}", training.task.name),
-            ));
-        }
+        let holds = matches!(training.purpose, Purpose::Train { .. }) && *of == training.task.name;
+        let expected = "the name of a training task";
+        let got = format!("{:?}", training.task.name);
+        require(holds, "of", expected, got)?;
         let differs = [
             ("model", self.task.model != training.task.model),
             ("vocabulary", self.vocabulary != training.vocabulary),

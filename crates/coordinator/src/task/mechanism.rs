@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use undertone_mechanisms::Objective;
 use undertone_mechanisms::optimize::Kind;
 
-use super::validate::at_least_one;
+use super::validate::{at_least_one, exclude, require};
 use super::{AccountantName, Algorithm, ClipConfig, PrivacyConfig, TaskConfig};
 use crate::error::{CoordinatorError, Result};
 use crate::participation::policy::Enforcement;
@@ -99,34 +99,22 @@ impl MechanismConfig {
         let name = kind.map_or("a file", Kind::name);
         if let Some(buffers) = self.buffers {
             at_least_one("privacy.mechanism.buffers", buffers)?;
-            if !kind.is_some_and(Kind::is_buffered) {
-                return Err(CoordinatorError::value(
-                    "privacy.mechanism.buffers",
-                    "kind `blt` or `normalised-blt` with it",
-                    name,
-                ));
-            }
+            let holds = kind.is_some_and(Kind::is_buffered);
+            let expected = "kind `blt` or `normalised-blt` with it";
+            require(holds, "privacy.mechanism.buffers", expected, name)?;
         }
         if let Some(bands) = self.bands {
             at_least_one("privacy.mechanism.bands", bands)?;
-            if !kind.is_some_and(Kind::is_banded) {
-                return Err(CoordinatorError::value(
-                    "privacy.mechanism.bands",
-                    "a banded kind with it",
-                    name,
-                ));
-            }
+            let holds = kind.is_some_and(Kind::is_banded);
+            let expected = "a banded kind with it";
+            require(holds, "privacy.mechanism.bands", expected, name)?;
         }
         if let Some(restarts) = self.restarts {
             at_least_one("privacy.mechanism.restarts.first", restarts.first as usize)?;
             at_least_one("privacy.mechanism.restarts.every", restarts.every as usize)?;
-            if kind != Some(Kind::Tree) {
-                return Err(CoordinatorError::value(
-                    "privacy.mechanism.restarts",
-                    "kind `tree` with it",
-                    name,
-                ));
-            }
+            let holds = kind == Some(Kind::Tree);
+            let expected = "kind `tree` with it";
+            require(holds, "privacy.mechanism.restarts", expected, name)?;
         }
         Ok(())
     }
@@ -189,19 +177,11 @@ impl TaskConfig {
             }
             _ => {}
         }
-        if !self.schedule.is_empty() {
-            return Err(CoordinatorError::conflict(
-                "schedule",
-                "the noise of privacy.mechanism has one size (`clip.kind = \"adaptive\"` changes the clip norm)",
-            ));
-        }
-        if privacy.accountant.is_some() {
-            return Err(CoordinatorError::conflict(
-                "privacy.accountant",
-                "the correlated noise of privacy.mechanism is a single Gaussian, whose epsilon is exact",
-            ));
-        }
-        Ok(())
+        let reason =
+            "the noise of privacy.mechanism has one size (`clip.kind = \"adaptive\"` changes the clip norm)";
+        exclude(!self.schedule.is_empty(), "schedule", reason)?;
+        let reason = "the correlated noise of privacy.mechanism is a single Gaussian, whose epsilon is exact";
+        exclude(privacy.accountant.is_some(), "privacy.accountant", reason)
     }
 
     /// Checks the keys of a guarantee that rests on the sampling of the cohorts.
@@ -226,14 +206,9 @@ impl TaskConfig {
                 name.name(),
             ));
         }
-        if self.participation.is_some() {
-            return Err(CoordinatorError::conflict(
-                "participation",
-                "without privacy.mechanism the guarantee needs a uniform sample of all users, and this table limits who may \
-                 take part",
-            ));
-        }
-        Ok(())
+        let reason = "without privacy.mechanism the guarantee needs a uniform sample of all users, and this table limits who may \
+                      take part";
+        exclude(self.participation.is_some(), "participation", reason)
     }
 
     fn validate_adaptive(&self) -> Result<()> {
@@ -244,27 +219,15 @@ impl TaskConfig {
             .privacy
             .as_ref()
             .and_then(|privacy| privacy.mechanism.as_ref());
-        if mechanism.is_none_or(|mechanism| mechanism.restarts.is_none()) {
-            return Err(CoordinatorError::value(
-                "clip.kind",
-                "privacy.mechanism of kind `tree` with `restarts` beside `adaptive`: the norm changes where the tree restarts",
-                "adaptive without",
-            ));
-        }
-        if self.user_update.algorithm == Algorithm::FedAvg && self.user_update.clip_every_step {
-            return Err(CoordinatorError::value(
-                "user_update.clip_every_step",
-                "false with adaptive clipping, whose quantile is that of whole updates",
-                true,
-            ));
-        }
-        if !self.estimator.is_fixed() {
-            return Err(CoordinatorError::value(
-                "estimator.kind",
-                "`fixed_denominator` with adaptive clipping",
-                self.estimator.kind(),
-            ));
-        }
-        Ok(())
+        let holds = mechanism.is_some_and(|mechanism| mechanism.restarts.is_some());
+        let expected = "privacy.mechanism of kind `tree` with `restarts` beside `adaptive`: the norm changes where the tree restarts";
+        require(holds, "clip.kind", expected, "adaptive without")?;
+        let update = &self.user_update;
+        let holds = update.algorithm != Algorithm::FedAvg || !update.clip_every_step;
+        let expected = "false with adaptive clipping, whose quantile is that of whole updates";
+        require(holds, "user_update.clip_every_step", expected, true)?;
+        let holds = self.estimator.is_fixed();
+        let expected = "`fixed_denominator` with adaptive clipping";
+        require(holds, "estimator.kind", expected, self.estimator.kind())
     }
 }

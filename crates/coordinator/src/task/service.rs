@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::duration::Span;
-use super::validate::positive;
-use crate::error::{CoordinatorError, Result};
+use super::validate::{positive, require};
+use crate::error::Result;
 
 /// Max sessions of an attempt over its report goal.
 pub(crate) const MAX_OVER_SELECTION: f64 = 4.0;
@@ -227,59 +227,40 @@ impl Default for PaceConfig {
 impl ServiceConfig {
     /// Checks each value that its type alone does not.
     pub(super) fn validate(&self) -> Result<()> {
-        if !(1.0..=MAX_OVER_SELECTION).contains(&self.over_selection) {
-            return Err(CoordinatorError::value(
-                "service.over_selection",
-                format!("a number from 1 to {MAX_OVER_SELECTION}"),
-                self.over_selection,
-            ));
-        }
+        let over = self.over_selection;
+        let holds = (1.0..=MAX_OVER_SELECTION).contains(&over);
+        let expected = format!("a number from 1 to {MAX_OVER_SELECTION}");
+        require(holds, "service.over_selection", expected, over)?;
         let GroupConfig { target, min } = self.group;
         // PRIVACY: the sum of one device is its update.
-        if min < 2 {
-            return Err(CoordinatorError::value("service.group.least", "at least 2", min));
-        }
-        if target < min {
-            return Err(CoordinatorError::value(
-                "service.group.target",
-                format!("at least service.group.least = {min}"),
-                target,
-            ));
-        }
+        require(min >= 2, "service.group.least", "at least 2", min)?;
+        let holds = target >= min;
+        let expected = format!("at least service.group.least = {min}");
+        require(holds, "service.group.target", expected, target)?;
         let DeadlinesConfig {
             select,
             report,
             attempt,
             ..
         } = self.deadlines;
-        if attempt < select || attempt < report {
-            return Err(CoordinatorError::value(
-                "service.deadlines.attempt",
-                format!(
-                    "at least service.deadlines.select = \"{select}\" and service.deadlines.report = \"{report}\""
-                ),
-                attempt,
-            ));
-        }
+        let holds = attempt >= select && attempt >= report;
+        let expected = format!(
+            "at least service.deadlines.select = \"{select}\" and service.deadlines.report = \"{report}\""
+        );
+        require(holds, "service.deadlines.attempt", expected, attempt)?;
         let EligibilityConfig {
             min_examples,
             max_examples,
             ..
         } = self.eligibility;
-        if min_examples == 0 || max_examples < min_examples {
-            return Err(CoordinatorError::value(
-                "service.eligibility",
-                "`min_examples` of at least 1 and `max_examples` of at least `min_examples`",
-                format!("{min_examples} and {max_examples}"),
-            ));
-        }
-        if self.budget.battery_percent > 100 {
-            return Err(CoordinatorError::value(
-                "service.budget.battery_percent",
-                "at most 100",
-                self.budget.battery_percent,
-            ));
-        }
+        let holds = min_examples >= 1 && max_examples >= min_examples;
+        let expected = "`min_examples` of at least 1 and `max_examples` of at least `min_examples`";
+        let got = format!("{min_examples} and {max_examples}");
+        require(holds, "service.eligibility", expected, got)?;
+        let percent = self.budget.battery_percent;
+        let holds = percent <= 100;
+        let expected = "at most 100";
+        require(holds, "service.budget.battery_percent", expected, percent)?;
         positive("service.pace.checkins_per_needed", self.pace.checkins_per_needed)
     }
 }

@@ -99,27 +99,15 @@ impl TaskConfig {
                 format!("a run with [estimate] has no budget, got {epsilon}"),
             ));
         }
-        if self.estimate.is_some() && !self.estimator.is_fixed() {
-            return Err(CoordinatorError::value(
-                "estimator.kind",
-                "`fixed_denominator` in a run with [estimate]",
-                self.estimator.kind(),
-            ));
-        }
-        if self.clip == ClipConfig::None {
-            return Err(CoordinatorError::value(
-                "clip.kind",
-                "`flat`, `per_layer` or `adaptive` in a private run",
-                "\"none\"",
-            ));
-        }
-        if self.estimator == EstimatorConfig::Exact {
-            return Err(CoordinatorError::value(
-                "estimator.kind",
-                "`fixed_denominator` or `clipped_denominator` in a private run",
-                "exact",
-            ));
-        }
+        let holds = self.estimate.is_none() || self.estimator.is_fixed();
+        let expected = "`fixed_denominator` in a run with [estimate]";
+        require(holds, "estimator.kind", expected, self.estimator.kind())?;
+        let holds = self.clip != ClipConfig::None;
+        let expected = "`flat`, `per_layer` or `adaptive` in a private run";
+        require(holds, "clip.kind", expected, "\"none\"")?;
+        let holds = self.estimator != EstimatorConfig::Exact;
+        let expected = "`fixed_denominator` or `clipped_denominator` in a private run";
+        require(holds, "estimator.kind", expected, "exact")?;
         if let Some(delta) = privacy.delta {
             open_unit("privacy.delta", delta)?;
         }
@@ -288,6 +276,14 @@ pub(crate) fn require(holds: bool, key: &str, expected: impl Into<String>, got: 
     match holds {
         true => Ok(()),
         false => Err(CoordinatorError::value(key, expected, got)),
+    }
+}
+
+/// Refuses a key that the rest of the configuration rules out, where it is given.
+pub(super) fn exclude(given: bool, key: &str, reason: &str) -> Result<()> {
+    match given {
+        true => Err(CoordinatorError::conflict(key, reason)),
+        false => Ok(()),
     }
 }
 

@@ -9,7 +9,7 @@ use memmap2::Mmap;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Result, bad_grouped, io};
-use crate::hash::{Hash, hex};
+use crate::hash::{Hash, head, hex};
 
 use super::manifest::regular_file;
 
@@ -37,10 +37,7 @@ pub(super) fn hash_user(name: &str) -> u64 {
     let mut hasher = Sha256::new();
     hasher.update(b"undertone grouped user\0");
     hasher.update(name.as_bytes());
-    let hash: Hash = hasher.finalize().into();
-    let mut head = [0; 8];
-    head.copy_from_slice(&hash[..8]);
-    u64::from_be_bytes(head)
+    u64::from_be_bytes(head(&hasher.finalize().into()))
 }
 
 /// Writes entries in order.

@@ -249,20 +249,28 @@ fn a_row_without_its_promised_split_is_refused() {
         memory: 16 << 20,
         overwrite: false,
     };
-    let row = GroupedRow {
+    let row = |split| GroupedRow {
         user: "a",
         text: "",
         time: Some(0),
-        split: None,
+        split,
     };
     let mut grouper = Grouper::create(&output, &promised).unwrap();
-    let error = grouper.push(&row).unwrap_err().to_string();
+    grouper.push(&row(Some(Split::ALL[0]))).unwrap();
+    let error = grouper.push(&row(None)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "has_split: expected a split with every row, got row 1 without it"
+        "has_split: expected a split with every row, got row 2 without it"
     );
+    assert_eq!(grouper.rows(), 1);
     drop(grouper);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    let unpromised = GrouperOptions {
+        has_split: false,
+        ..promised
+    };
+    let mut grouper = Grouper::create(&output, &unpromised).unwrap();
+    grouper.push(&row(None)).unwrap();
 }
 
 #[test]
@@ -295,6 +303,8 @@ fn bad_input_is_refused_and_leaves_nothing() {
     fs::write(output.join("precious"), "data").unwrap();
     assert!(run(&good, &options(false)).contains("exists"));
     assert!(run(&good, &options(true)).contains("no manifest.json, so it is not replaced"));
+    assert_eq!(fs::read(output.join("precious")).unwrap(), b"data");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
 }
 
 #[test]

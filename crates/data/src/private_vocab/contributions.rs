@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::threshold::weight;
 use crate::count::{assign, count_text};
 use crate::error::{Result, invalid, no_usable_text};
+use crate::hash::{hash_bytes, head};
 use crate::progress::{Progress, Stage};
 use crate::random::Stream;
 use crate::rows::{Rows, number};
@@ -236,8 +237,7 @@ fn choose(user: &str, entries: &[Entry], max: usize, words: &[Box<str>]) -> Vec<
     }
     let mut own: Vec<&Entry> = entries.iter().collect();
     own.sort_unstable_by(|one, other| words[one.word as usize].cmp(&words[other.word as usize]));
-    let mut head = [0; 8];
-    head.copy_from_slice(&crate::hash::hash_bytes(user.as_bytes())[..8]);
+    let head = head(&hash_bytes(user.as_bytes()));
     let mut stream = Stream::new("votes", 0, u64::from_le_bytes(head));
     stream.shuffle(&mut own);
     own.iter().take(max).map(|entry| entry.word).collect()

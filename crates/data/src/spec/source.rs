@@ -205,39 +205,33 @@ pub(crate) struct Columns<'a> {
     pub(crate) split: Option<&'a str>,
 }
 
+/// The columns that a table names.
+macro_rules! columns_of {
+    ($table:expr) => {
+        Columns {
+            user: Some(&$table.user),
+            text: &$table.text,
+            time: $table.time.as_deref(),
+            split: $table.split.as_deref(),
+        }
+    };
+}
+
 impl TableSource {
     pub(crate) fn columns(&self) -> Columns<'_> {
-        let (time, split) = (self.time.as_deref(), self.split.as_deref());
-        Columns {
-            user: Some(&self.user),
-            text: &self.text,
-            time,
-            split,
-        }
+        columns_of!(self)
     }
 }
 
 impl CsvSource {
     pub(crate) fn columns(&self) -> Columns<'_> {
-        let (time, split) = (self.time.as_deref(), self.split.as_deref());
-        Columns {
-            user: Some(&self.user),
-            text: &self.text,
-            time,
-            split,
-        }
+        columns_of!(self)
     }
 }
 
 impl MemorySource {
     pub(crate) fn columns(&self) -> Columns<'_> {
-        let (time, split) = (self.time.as_deref(), self.split.as_deref());
-        Columns {
-            user: Some(&self.user),
-            text: &self.text,
-            time,
-            split,
-        }
+        columns_of!(self)
     }
 
     pub(crate) fn in_words(&self) -> String {

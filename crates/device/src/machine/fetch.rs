@@ -10,7 +10,7 @@ use crate::eligibility::Schedule;
 use crate::error::Refusal;
 use crate::floors::Neighbours;
 use crate::job::{Job, SessionSeeds};
-use crate::plan::{PlanChecks, Purpose, SumPolicy, TaskPlan};
+use crate::plan::{PlanChecks, SumPolicy, TaskPlan};
 use crate::shared::Shared;
 use crate::wire::{Bytes, Method, Reply, Request, hex, target};
 
@@ -224,11 +224,7 @@ impl Machine {
                 timer_ms: plan.timer_ms,
             },
         )?;
-        let examples = match plan.purpose {
-            Purpose::Train => self.memory.training_examples,
-            Purpose::Evaluate { .. } => self.memory.withheld_examples,
-        };
-        if examples < u64::from(plan.min_examples) {
+        if !plan.has_examples(&self.memory) {
             let expected = "no more than the device has";
             return Err(Refusal::value("min_examples", expected, plan.min_examples));
         }

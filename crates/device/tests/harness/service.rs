@@ -349,8 +349,11 @@ impl Service {
         let Some((_, bytes)) = found else {
             return refuse(404, Code::NotFound);
         };
+        let Some(range) = range else {
+            return ok(bytes.clone());
+        };
         let (from, to) = range
-            .and_then(|range| range.strip_prefix("bytes="))
+            .strip_prefix("bytes=")
             .and_then(|range| range.split_once('-'))
             .map(|(from, to)| (from.parse::<usize>().unwrap(), to.parse::<usize>().unwrap() + 1))
             .unwrap();

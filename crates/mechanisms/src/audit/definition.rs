@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::error::{Result, setting};
+use crate::error::{Result, ensure};
 use crate::strategy::Strategy;
 use crate::{InverseToeplitz, TreeLayout};
 
@@ -105,15 +105,13 @@ impl Definition {
     /// # Errors
     /// The errors of [`new`](Self::new) for these rounds.
     pub fn check(strategy: &Strategy, rounds: usize) -> Result<()> {
-        if rounds == 0 || rounds > 20_000 || strategy.rounds().is_some_and(|most| rounds > most) {
-            let expected = "at least 1, at most 20,000 and at most those of the matrix";
-            return Err(setting("rounds", expected, rounds as f64));
-        }
-        if matches!(strategy, Strategy::TreeFull(_)) && rounds > MAX_FULL_ROUNDS {
-            let expected = "at most 2,048 for trees that are decoded in full";
-            return Err(setting("rounds", expected, rounds as f64));
-        }
-        Ok(())
+        let made = strategy.rounds().is_none_or(|most| rounds <= most);
+        let holds = (1..=20_000).contains(&rounds) && made;
+        let expected = "at least 1, at most 20,000 and at most those of the matrix";
+        ensure(holds, "rounds", expected, rounds as f64)?;
+        let holds = !matches!(strategy, Strategy::TreeFull(_)) || rounds <= MAX_FULL_ROUNDS;
+        let expected = "at most 2,048 for trees that are decoded in full";
+        ensure(holds, "rounds", expected, rounds as f64).map(|_| ())
     }
 
     /// Number of rounds.
@@ -147,10 +145,8 @@ impl Definition {
     }
 
     fn check_round(&self, round: usize) -> Result<()> {
-        if round >= self.rounds {
-            return Err(setting("round", "below the rounds of the matrix", round as f64));
-        }
-        Ok(())
+        let expected = "below the rounds of the matrix";
+        ensure(round < self.rounds, "round", expected, round as f64).map(|_| ())
     }
 
     /// The product of the matrix of the releases and `releases`, which has one row per round, `columns` numbers each. The noise of the
@@ -159,14 +155,9 @@ impl Definition {
     /// # Errors
     /// [`MechanismError::Setting`](crate::MechanismError::Setting) unless `releases` has `columns` numbers per round.
     pub fn whiten(&self, releases: &[f32], columns: usize) -> Result<Vec<f64>> {
-        if columns == 0 || releases.len() != columns * self.rounds {
-            let expected = "one row of values per round";
-            return Err(setting(
-                "number of released values",
-                expected,
-                releases.len() as f64,
-            ));
-        }
+        let (length, expected) = (releases.len(), "one row of values per round");
+        let holds = columns > 0 && length == columns * self.rounds;
+        ensure(holds, "number of released values", expected, length as f64)?;
         let mut whitened = vec![0.0; releases.len()];
         for (row, out) in self.rows.iter().zip(whitened.chunks_mut(columns)) {
             for (&factor, values) in row.iter().zip(releases.chunks(columns)) {
@@ -186,10 +177,8 @@ impl Definition {
     /// # Errors
     /// [`MechanismError::Setting`](crate::MechanismError::Setting) unless `a` has one number per round.
     pub fn solve_transposed(&self, a: &[f64]) -> Result<Vec<f64>> {
-        if a.len() != self.rounds {
-            let expected = "one number per round";
-            return Err(setting("number of factors", expected, a.len() as f64));
-        }
+        let (holds, expected) = (a.len() == self.rounds, "one number per round");
+        ensure(holds, "number of factors", expected, a.len() as f64)?;
         let mut x = a.to_vec();
         for (t, row) in self.rows.iter().enumerate().rev() {
             x[t] /= row[t];

@@ -454,10 +454,10 @@ fn non_negative(program: &RecurrenceProgram, rounds: usize) -> bool {
         RecurrenceProgram::Identity => true,
         // c_i = sum omega theta^(i - 1).
         RecurrenceProgram::Buffers { output, .. } => output.iter().all(|weight| *weight >= 0.0),
-        // C[t][t - lag] / C[t][t] = -later.
+        // Of outputs, C[t][t - lag] / C[t][t] = -later. Of fresh noise, the inverse of a matrix with non-positive entries off its
+        // positive diagonal is non-negative.
         RecurrenceProgram::History {
             weights: weights @ Weights::Toeplitz { later, .. },
-            source: Source::Outputs,
             ..
         } => weights.lead(0) > 0.0 && later.iter().all(|weight| *weight <= 0.0),
         RecurrenceProgram::History {
@@ -470,12 +470,6 @@ fn non_negative(program: &RecurrenceProgram, rounds: usize) -> bool {
                     .chunks(*bands)
                     .all(|row| row[1..].iter().all(|weight| *weight <= 0.0))
         }
-        // The inverse of a matrix with non-positive entries off its positive diagonal is non-negative.
-        RecurrenceProgram::History {
-            weights: weights @ Weights::Toeplitz { later, .. },
-            source: Source::Fresh,
-            ..
-        } => weights.lead(0) > 0.0 && later.iter().all(|weight| *weight <= 0.0),
         _ => false,
     }
 }

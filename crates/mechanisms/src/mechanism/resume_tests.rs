@@ -17,14 +17,19 @@ use crate::stream::engine::History;
 use crate::stream::reference::matrix;
 use crate::stream::tree::Place;
 
+fn saved(releases: &CorrelatedGaussian) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    releases.save(&mut bytes).unwrap();
+    bytes
+}
+
 #[test]
 fn a_resumed_mechanism_goes_on_with_the_same_bytes() {
     for strategy in strategies() {
         let dim = BLOCK + 40;
         let mut first = releases(strategy.clone(), dim);
         values(&mut first, 0..11);
-        let mut bytes = Vec::new();
-        first.save(&mut bytes).unwrap();
+        let bytes = saved(&first);
         let rest = values(&mut first, 11..24);
         for threads in [1, 3] {
             let mut second = releases(strategy.clone(), dim);
@@ -59,8 +64,7 @@ fn a_new_key_goes_on_as_after_a_load() {
         let second_key = || NoiseKey::from_bytes([77; 32]);
         let mut first = new(key());
         values(&mut first, 0..11);
-        let mut bytes = Vec::new();
-        first.save(&mut bytes).unwrap();
+        let bytes = saved(&first);
         first.rekey(second_key()).unwrap();
         let mut loaded = new(second_key());
         loaded.load_with_fresh_key(&mut &bytes[..]).unwrap();
@@ -85,17 +89,14 @@ fn a_seed_never_goes_on_after_keys_from_entropy() {
 
 #[test]
 fn a_foreign_state_is_refused_and_nothing_goes_on_after_it() {
-    let mut bytes = Vec::new();
-    releases(strategies().remove(4), 30).save(&mut bytes).unwrap();
+    let bytes = saved(&releases(strategies().remove(4), 30));
     let check = |mut other: CorrelatedGaussian, bytes: &[u8], message: &str| {
         says(other.load(&mut &bytes[..]), message);
         let refused = other.privatize(0, average(other.shape().dim, 100.0));
         assert_eq!(refused.unwrap_err(), MechanismError::Interrupted);
         assert_eq!(other.save(&mut Vec::new()), Err(MechanismError::Interrupted));
-        let mut own = Vec::new();
         let again = CorrelatedGaussian::new(other.mechanism().clone(), other.shape(), key()).unwrap();
-        again.save(&mut own).unwrap();
-        if other.load(&mut &own[..]).is_ok() {
+        if other.load(&mut &saved(&again)[..]).is_ok() {
             values(&mut other, 0..1);
         }
     };
@@ -154,8 +155,7 @@ fn a_fresh_key_goes_on_with_the_law_of_the_matrix() {
         let new = |key| CorrelatedGaussian::new(mechanism(strategy.clone(), 24), shape, key).unwrap();
         let (mut first, mut second) = (new(key()), new(fresh()));
         values(&mut first, 0..change as u64);
-        let mut bytes = Vec::new();
-        first.save(&mut bytes).unwrap();
+        let bytes = saved(&first);
         second.load_with_fresh_key(&mut &bytes[..]).unwrap();
         assert_eq!(second.round(), change);
         let noise = values(&mut second, change as u64..24);
@@ -214,11 +214,6 @@ fn a_fresh_key_goes_on_with_the_law_of_the_matrix() {
 fn a_seed_is_never_forgotten_and_never_takes_over() {
     let blt = || strategies().remove(4);
     let new = |key| CorrelatedGaussian::new(mechanism(blt(), 24), shape(9), key).unwrap();
-    let saved = |releases: &CorrelatedGaussian| {
-        let mut bytes = Vec::new();
-        releases.save(&mut bytes).unwrap();
-        bytes
-    };
     let mut secret = new(key());
     assert_eq!(secret.key_origin(), KeyOrigin::Entropy);
     values(&mut secret, 0..3);

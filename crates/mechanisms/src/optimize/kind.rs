@@ -168,21 +168,27 @@ impl Kind {
         }
     }
 
-    /// Returns true if the kind has parameters to optimise.
+    /// Returns true if the kind has parameters to optimise. `undertone verify` makes the matrix of each other kind again.
     #[must_use]
     pub fn is_optimised(self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::Blt
-                | Self::NormalisedBlt
-                | Self::BandedToeplitz
-                | Self::NormalisedBandedToeplitz
-                | Self::Banded
-                | Self::InverseToeplitz
-                | Self::Lambda
-                | Self::NormalisedLambda
-                | Self::Dense
-        )
+            | Self::NormalisedBlt
+            | Self::BandedToeplitz
+            | Self::NormalisedBandedToeplitz
+            | Self::Banded
+            | Self::InverseToeplitz
+            | Self::Lambda
+            | Self::NormalisedLambda
+            | Self::Dense => true,
+            Self::Independent
+            | Self::Tree
+            | Self::TreeFull
+            | Self::Fhu
+            | Self::Bisr
+            | Self::SquareRoot
+            | Self::NormalisedSquareRoot => false,
+        }
     }
 
     /// Returns true if the kind uses [`Sizes::bands`].
@@ -301,9 +307,7 @@ impl std::fmt::Display for Kind {
 
 impl Sizes {
     fn blt(self, problem: &Problem) -> Result<BltOptimizer> {
-        let optimizer = BltOptimizer::new(problem.rounds, problem.participation)?
-            .objective(problem.objective)
-            .workload(problem.workload.clone());
+        let optimizer = BltOptimizer::of(problem)?;
         match self.buffers {
             Some(buffers) => optimizer.buffers(buffers),
             None => Ok(optimizer),

@@ -5,7 +5,7 @@ use undertone_accounting::AccountingError;
 use undertone_accounting::participation::Participation;
 use undertone_accounting::sensitivity::general::LowerTriangular;
 
-use crate::error::{MechanismError, Result};
+use crate::error::Result;
 use crate::iterates;
 use crate::loss::Certified;
 use crate::recurrence::Recurrence;
@@ -37,21 +37,7 @@ pub struct Banded {
     pub(super) matrix: Triangular,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Unchecked {
-    rounds: usize,
-    bands: usize,
-    entries: Vec<f64>,
-}
-
-impl TryFrom<Unchecked> for Banded {
-    type Error = MechanismError;
-
-    fn try_from(value: Unchecked) -> Result<Self> {
-        Self::new(value.rounds, value.bands, value.entries)
-    }
-}
+read_by!(#[derive(Serialize)] new(rounds, bands, entries) of Banded { rounds: usize, bands: usize, entries: Vec<f64> });
 
 impl From<Banded> for Unchecked {
     fn from(value: Banded) -> Self {

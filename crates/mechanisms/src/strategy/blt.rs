@@ -8,7 +8,7 @@ use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 use super::banded_toeplitz::certified;
 use crate::blt::series::Buffers;
 use crate::blt::{interlace, rational};
-use crate::error::{MechanismError, Result, setting};
+use crate::error::{Result, setting};
 use crate::loss::Certified;
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
@@ -44,20 +44,7 @@ pub struct Blt {
     output_scales: Vec<f64>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Unchecked {
-    decay_complements: Vec<f64>,
-    output_scales: Vec<f64>,
-}
-
-impl TryFrom<Unchecked> for Blt {
-    type Error = MechanismError;
-
-    fn try_from(value: Unchecked) -> Result<Self> {
-        Self::from_complements(value.decay_complements, value.output_scales)
-    }
-}
+read_by!(from_complements(decay_complements, output_scales) of Blt { decay_complements: Vec<f64>, output_scales: Vec<f64> });
 
 /// Parameters of the inverse of a [`Blt`]: itself of the same form, with negative scales.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use undertone_accounting::participation::Participation;
 
 use super::banded;
-use crate::error::{MechanismError, Result, ensure};
+use crate::error::{Result, ensure};
 use crate::iterates;
 use crate::loss::Certified;
 use crate::recurrence::Recurrence;
@@ -25,20 +25,7 @@ pub struct Dense {
     pub(super) matrix: Triangular,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Unchecked {
-    rounds: usize,
-    entries: Vec<f64>,
-}
-
-impl TryFrom<Unchecked> for Dense {
-    type Error = MechanismError;
-
-    fn try_from(value: Unchecked) -> Result<Self> {
-        Self::new(value.rounds, value.entries)
-    }
-}
+read_by!(#[derive(Serialize)] new(rounds, entries) of Dense { rounds: usize, entries: Vec<f64> });
 
 impl From<Dense> for Unchecked {
     fn from(value: Dense) -> Self {

@@ -237,7 +237,7 @@ mod tests {
             for ((value, x), n) in released.values().iter().zip([3.0f32, -5.0, 0.0]).zip(scaled) {
                 assert!((value - x / divisor - n).abs() < 1e-6, "{value}");
             }
-            assert!(released.is_noised() && released.noise_std() == 1e-3);
+            assert_eq!(released.noise_std(), 1e-3);
         }
     }
 

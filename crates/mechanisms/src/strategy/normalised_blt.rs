@@ -7,7 +7,7 @@ use undertone_accounting::sensitivity::normalised::NormalisedToeplitz;
 use super::blt::Blt;
 use super::identity::positive;
 use super::normalised_toeplitz::normalised_certified;
-use crate::error::{MechanismError, Result};
+use crate::error::Result;
 use crate::loss::Certified;
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
@@ -43,20 +43,7 @@ pub struct NormalisedBlt {
     blt: Blt,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Unchecked {
-    rounds: usize,
-    blt: Blt,
-}
-
-impl TryFrom<Unchecked> for NormalisedBlt {
-    type Error = MechanismError;
-
-    fn try_from(value: Unchecked) -> Result<Self> {
-        Self::new(value.blt, value.rounds)
-    }
-}
+read_by!(new(blt, rounds) of NormalisedBlt { rounds: usize, blt: Blt });
 
 impl NormalisedBlt {
     /// The BLT normalised over so many rounds.

@@ -6,7 +6,7 @@ use undertone_accounting::participation::Participation;
 use super::identity::positive;
 use super::inverse_toeplitz::InverseToeplitz;
 use super::normalised_toeplitz::normalised_certified;
-use crate::error::{MechanismError, Result};
+use crate::error::Result;
 use crate::iterates;
 use crate::loss::Certified;
 use crate::recurrence::Recurrence;
@@ -28,20 +28,7 @@ pub struct NormalisedInverseToeplitz {
     inverse: InverseToeplitz,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Unchecked {
-    rounds: usize,
-    inverse: InverseToeplitz,
-}
-
-impl TryFrom<Unchecked> for NormalisedInverseToeplitz {
-    type Error = MechanismError;
-
-    fn try_from(value: Unchecked) -> Result<Self> {
-        Self::new(value.rounds, value.inverse)
-    }
-}
+read_by!(new(rounds, inverse) of NormalisedInverseToeplitz { rounds: usize, inverse: InverseToeplitz });
 
 impl NormalisedInverseToeplitz {
     /// Normalises over `rounds` rounds.

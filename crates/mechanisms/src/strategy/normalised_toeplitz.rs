@@ -6,7 +6,7 @@ use undertone_accounting::sensitivity::normalised;
 
 use super::coefficients::Coefficients;
 use super::identity::positive;
-use crate::error::{MechanismError, Result};
+use crate::error::Result;
 use crate::fault::planted;
 use crate::iterates;
 use crate::loss::Certified;
@@ -42,20 +42,7 @@ pub struct NormalisedToeplitz {
     coefficients: Coefficients,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Unchecked {
-    rounds: usize,
-    coefficients: Vec<f64>,
-}
-
-impl TryFrom<Unchecked> for NormalisedToeplitz {
-    type Error = MechanismError;
-
-    fn try_from(value: Unchecked) -> Result<Self> {
-        Self::new(value.rounds, value.coefficients)
-    }
-}
+read_by!(new(rounds, coefficients) of NormalisedToeplitz { rounds: usize, coefficients: Vec<f64> });
 
 impl NormalisedToeplitz {
     /// From the first column of `T`, which is cut at the last round and has zeros after its last entry.

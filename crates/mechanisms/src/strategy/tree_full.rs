@@ -5,7 +5,7 @@ use undertone_accounting::participation::Participation;
 use undertone_accounting::sensitivity::{SquaredSensitivity, restart};
 
 use super::identity::positive;
-use crate::error::{MechanismError, Result, setting};
+use crate::error::{Result, setting};
 use crate::iterates::Iterates;
 use crate::loss::Certified;
 use crate::recurrence::Recurrence;
@@ -60,20 +60,7 @@ pub struct TreeFull {
     layout: TreeLayout,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Unchecked {
-    rounds: usize,
-    layout: TreeLayout,
-}
-
-impl TryFrom<Unchecked> for TreeFull {
-    type Error = MechanismError;
-
-    fn try_from(value: Unchecked) -> Result<Self> {
-        Self::new(value.rounds, value.layout)
-    }
-}
+read_by!(new(rounds, layout) of TreeFull { rounds: usize, layout: TreeLayout });
 
 /// The matrix `L` as far as it is not repetition.
 struct Factor {

@@ -3,47 +3,37 @@
 use super::isa::kernel;
 use super::softmax::row_maximum_body;
 use super::vector::dot_body;
-use crate::scalar::Scalar;
 
 kernel! {
     /// Softmax of `scale` times the scores. Row `i` of the block is query `first + i` and sees keys `0..=first + i`;
     /// probabilities of the keys behind it, up to `cols`, are zero. Rows are `stride` apart.
-    pub(crate) fn causal_softmax(block: &mut [T], stride: usize, cols: usize, first: usize, scale: T) = causal_softmax_body
-}
-
-#[inline(always)]
-fn causal_softmax_body<T: Scalar, const FUSED: bool>(
-    block: &mut [T],
-    stride: usize,
-    cols: usize,
-    first: usize,
-    scale: T,
-) {
-    for (i, row) in block.chunks_exact_mut(stride).enumerate() {
-        let row = &mut row[..cols];
-        // Whole rows are computed: a masked lane costs less than a loop of its own length.
-        row[first + i + 1..].fill(T::LOWEST);
-        let maximum = row_maximum_body::<T, FUSED>(row);
-        let (whole, rest) = row.as_chunks_mut::<16>();
-        let mut sums = [T::ZERO; 16];
-        for values in whole {
-            for j in 0..16 {
-                values[j] = ((values[j] - maximum) * scale).exponential_of_negative::<FUSED>();
-                sums[j] += values[j];
+    pub(crate) fn causal_softmax<FUSED>(block: &mut [T], stride: usize, cols: usize, first: usize, scale: T) {
+        for (i, row) in block.chunks_exact_mut(stride).enumerate() {
+            let row = &mut row[..cols];
+            // Whole rows are computed: a masked lane costs less than a loop of its own length.
+            row[first + i + 1..].fill(T::LOWEST);
+            let maximum = row_maximum_body::<T, FUSED>(row);
+            let (whole, rest) = row.as_chunks_mut::<16>();
+            let mut sums = [T::ZERO; 16];
+            for values in whole {
+                for j in 0..16 {
+                    values[j] = ((values[j] - maximum) * scale).exponential_of_negative::<FUSED>();
+                    sums[j] += values[j];
+                }
             }
-        }
-        for (j, value) in rest.iter_mut().enumerate() {
-            *value = ((*value - maximum) * scale).exponential_of_negative::<FUSED>();
-            sums[j] += *value;
-        }
-        let mut sum = T::ZERO;
-        for value in sums {
-            sum += value;
-        }
-        let inverse = T::ONE / sum;
-        row[first + i + 1..].fill(T::ZERO);
-        for value in &mut row[..=first + i] {
-            *value *= inverse;
+            for (j, value) in rest.iter_mut().enumerate() {
+                *value = ((*value - maximum) * scale).exponential_of_negative::<FUSED>();
+                sums[j] += *value;
+            }
+            let mut sum = T::ZERO;
+            for value in sums {
+                sum += value;
+            }
+            let inverse = T::ONE / sum;
+            row[first + i + 1..].fill(T::ZERO);
+            for value in &mut row[..=first + i] {
+                *value *= inverse;
+            }
         }
     }
 }
@@ -51,31 +41,22 @@ fn causal_softmax_body<T: Scalar, const FUSED: bool>(
 kernel! {
     /// Backward of [`causal_softmax`]: turns gradients of probabilities into gradients of scores,
     /// `scale p (g - p . g)`, in place.
-    pub(crate) fn causal_softmax_backward(
+    pub(crate) fn causal_softmax_backward<FUSED>(
         gradients: &mut [T],
         probabilities: &[T],
         stride: usize,
         cols: usize,
         scale: T,
-    ) = causal_softmax_backward_body
-}
-
-#[inline(always)]
-fn causal_softmax_backward_body<T: Scalar, const FUSED: bool>(
-    gradients: &mut [T],
-    probabilities: &[T],
-    stride: usize,
-    cols: usize,
-    scale: T,
-) {
-    let lines = gradients
-        .chunks_exact_mut(stride)
-        .zip(probabilities.chunks_exact(stride));
-    for (gradients, probabilities) in lines {
-        let (gradients, probabilities) = (&mut gradients[..cols], &probabilities[..cols]);
-        let along = dot_body::<T, FUSED>(gradients, probabilities);
-        for (g, &p) in gradients.iter_mut().zip(probabilities) {
-            *g = scale * p * (*g - along);
+    ) {
+        let lines = gradients
+            .chunks_exact_mut(stride)
+            .zip(probabilities.chunks_exact(stride));
+        for (gradients, probabilities) in lines {
+            let (gradients, probabilities) = (&mut gradients[..cols], &probabilities[..cols]);
+            let along = dot_body::<T, FUSED>(gradients, probabilities);
+            for (g, &p) in gradients.iter_mut().zip(probabilities) {
+                *g = scale * p * (*g - along);
+            }
         }
     }
 }

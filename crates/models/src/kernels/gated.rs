@@ -37,67 +37,43 @@ impl Activation for Gelu {
 
 kernel! {
     /// `output = silu(g) u`; rows of `input` hold `g` and `u`, each `inner` wide.
-    pub(crate) fn silu_gated(input: &[T], inner: usize, output: &mut [T]) = silu_body
+    pub(crate) fn silu_gated<FUSED>(input: &[T], inner: usize, output: &mut [T]) {
+        forward::<Silu, T, FUSED>(input, inner, output);
+    }
 }
 
 kernel! {
     /// `output = gelu(g) u`; rows of `input` hold `g` and `u`, each `inner` wide.
-    pub(crate) fn gelu_gated(input: &[T], inner: usize, output: &mut [T]) = gelu_body
+    pub(crate) fn gelu_gated<FUSED>(input: &[T], inner: usize, output: &mut [T]) {
+        forward::<Gelu, T, FUSED>(input, inner, output);
+    }
 }
 
 kernel! {
     /// Backward of [`silu_gated`]: from `output_gradient` to the gradient of the input in `gradient`, and the output itself in
     /// `output`.
-    pub(crate) fn silu_gated_backward(
+    pub(crate) fn silu_gated_backward<FUSED>(
         input: &[T],
         inner: usize,
         output_gradient: &[T],
         gradient: &mut [T],
         output: &mut [T],
-    ) = silu_backward_body
+    ) {
+        backward::<Silu, T, FUSED>(input, inner, output_gradient, gradient, output);
+    }
 }
 
 kernel! {
     /// Backward of [`gelu_gated`], as [`silu_gated_backward`].
-    pub(crate) fn gelu_gated_backward(
+    pub(crate) fn gelu_gated_backward<FUSED>(
         input: &[T],
         inner: usize,
         output_gradient: &[T],
         gradient: &mut [T],
         output: &mut [T],
-    ) = gelu_backward_body
-}
-
-#[inline(always)]
-fn silu_body<T: Scalar, const FUSED: bool>(input: &[T], inner: usize, output: &mut [T]) {
-    forward::<Silu, T, FUSED>(input, inner, output);
-}
-
-#[inline(always)]
-fn gelu_body<T: Scalar, const FUSED: bool>(input: &[T], inner: usize, output: &mut [T]) {
-    forward::<Gelu, T, FUSED>(input, inner, output);
-}
-
-#[inline(always)]
-fn silu_backward_body<T: Scalar, const FUSED: bool>(
-    input: &[T],
-    inner: usize,
-    output_gradient: &[T],
-    gradient: &mut [T],
-    output: &mut [T],
-) {
-    backward::<Silu, T, FUSED>(input, inner, output_gradient, gradient, output);
-}
-
-#[inline(always)]
-fn gelu_backward_body<T: Scalar, const FUSED: bool>(
-    input: &[T],
-    inner: usize,
-    output_gradient: &[T],
-    gradient: &mut [T],
-    output: &mut [T],
-) {
-    backward::<Gelu, T, FUSED>(input, inner, output_gradient, gradient, output);
+    ) {
+        backward::<Gelu, T, FUSED>(input, inner, output_gradient, gradient, output);
+    }
 }
 
 #[inline(always)]

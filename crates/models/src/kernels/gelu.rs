@@ -2,7 +2,6 @@
 //! `x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))` with one exponential.
 
 use super::isa::kernel;
-use crate::scalar::Scalar;
 
 /// `2 sqrt(2 / pi)`.
 pub(super) const SLOPE: f64 = 1.595_769_121_605_730_7;
@@ -10,35 +9,29 @@ pub(super) const CUBIC: f64 = 0.044_715;
 
 kernel! {
     /// `output = gelu(input)`.
-    pub(crate) fn gelu(input: &[T], output: &mut [T]) = gelu_body
-}
-
-#[inline(always)]
-fn gelu_body<T: Scalar, const FUSED: bool>(input: &[T], output: &mut [T]) {
-    let (slope, cubic) = (T::of(SLOPE), T::of(SLOPE * CUBIC));
-    for (&x, y) in input.iter().zip(output) {
-        let inner = x * cubic.multiply_add::<FUSED>(x * x, slope);
-        *y = x * inner.logistic::<FUSED>();
+    pub(crate) fn gelu<FUSED>(input: &[T], output: &mut [T]) {
+        let (slope, cubic) = (T::of(SLOPE), T::of(SLOPE * CUBIC));
+        for (&x, y) in input.iter().zip(output) {
+            let inner = x * cubic.multiply_add::<FUSED>(x * x, slope);
+            *y = x * inner.logistic::<FUSED>();
+        }
     }
 }
 
 kernel! {
     /// Replaces inputs by `gelu(input)` and multiplies `gradient` by the derivative.
-    pub(crate) fn gelu_backward(input: &mut [T], gradient: &mut [T]) = gelu_backward_body
-}
-
-#[inline(always)]
-fn gelu_backward_body<T: Scalar, const FUSED: bool>(input: &mut [T], gradient: &mut [T]) {
-    let (slope, cubic) = (T::of(SLOPE), T::of(SLOPE * CUBIC));
-    let three = T::of(3.0 * SLOPE * CUBIC);
-    for (x, g) in input.iter_mut().zip(gradient) {
-        let square = *x * *x;
-        let inner = *x * cubic.multiply_add::<FUSED>(square, slope);
-        let gate = inner.logistic::<FUSED>();
-        let steep = *x * three.multiply_add::<FUSED>(square, slope);
-        let derivative = (gate * (T::ONE - gate)).multiply_add::<FUSED>(steep, gate);
-        *x *= gate;
-        *g *= derivative;
+    pub(crate) fn gelu_backward<FUSED>(input: &mut [T], gradient: &mut [T]) {
+        let (slope, cubic) = (T::of(SLOPE), T::of(SLOPE * CUBIC));
+        let three = T::of(3.0 * SLOPE * CUBIC);
+        for (x, g) in input.iter_mut().zip(gradient) {
+            let square = *x * *x;
+            let inner = *x * cubic.multiply_add::<FUSED>(square, slope);
+            let gate = inner.logistic::<FUSED>();
+            let steep = *x * three.multiply_add::<FUSED>(square, slope);
+            let derivative = (gate * (T::ONE - gate)).multiply_add::<FUSED>(steep, gate);
+            *x *= gate;
+            *g *= derivative;
+        }
     }
 }
 

@@ -46,24 +46,27 @@ impl Isa {
 
 /// Defines a kernel whose body is compiled once per instruction set and picked at run time by its first argument.
 ///
-/// The body is an `#[inline(always)]` function with a `const FUSED: bool` that says whether fused multiply-add is
-/// an instruction.
+/// The body may use the type `T` of the numbers, and the constant named in angle brackets, which says whether fused
+/// multiply-add is an instruction.
 macro_rules! kernel {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? = $body:ident) => {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident<$fused:ident>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments)]
         $vis fn $name<T: $crate::scalar::Scalar>(isa: $crate::kernels::isa::Isa, $($arg: $ty),*) $(-> $ret)? {
+            #[inline(always)]
+            #[allow(clippy::too_many_arguments)]
+            fn body<T: $crate::scalar::Scalar, const $fused: bool>($($arg: $ty),*) $(-> $ret)? $body
             #[cfg(target_arch = "x86_64")]
             #[allow(clippy::too_many_arguments)]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
             fn avx512<T: $crate::scalar::Scalar>($($arg: $ty),*) $(-> $ret)? {
-                $body::<T, true>($($arg),*)
+                body::<T, true>($($arg),*)
             }
             #[cfg(target_arch = "x86_64")]
             #[allow(clippy::too_many_arguments)]
             #[target_feature(enable = "avx2,fma")]
             fn avx2<T: $crate::scalar::Scalar>($($arg: $ty),*) $(-> $ret)? {
-                $body::<T, true>($($arg),*)
+                body::<T, true>($($arg),*)
             }
             match isa {
                 // SAFETY: `Isa::Avx512` is only made by `detect`, which checked these features.
@@ -73,7 +76,7 @@ macro_rules! kernel {
                 #[cfg(target_arch = "x86_64")]
                 $crate::kernels::isa::Isa::Avx2 => unsafe { avx2::<T>($($arg),*) },
                 $crate::kernels::isa::Isa::Portable => {
-                    $body::<T, { $crate::kernels::isa::Isa::PORTABLE_FUSED }>($($arg),*)
+                    body::<T, { $crate::kernels::isa::Isa::PORTABLE_FUSED }>($($arg),*)
                 }
             }
         }

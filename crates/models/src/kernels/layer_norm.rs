@@ -34,36 +34,26 @@ pub(super) fn lane_sum<T: Scalar>(len: usize, term: impl Fn(usize) -> T) -> T {
 kernel! {
     /// `output = gain (row - mean) / deviation + bias` for every row of the width of `gain`; `stats` keeps each row's
     /// mean and one over its deviation, the root of the variance plus `epsilon`.
-    pub(crate) fn normalise(
+    pub(crate) fn normalise<FUSED>(
         rows: &[T],
         gain: &[T],
         bias: &[T],
         epsilon: f64,
         output: &mut [T],
         stats: &mut [[T; 2]],
-    ) = normalise_body
-}
-
-#[inline(always)]
-fn normalise_body<T: Scalar, const FUSED: bool>(
-    rows: &[T],
-    gain: &[T],
-    bias: &[T],
-    epsilon: f64,
-    output: &mut [T],
-    stats: &mut [[T; 2]],
-) {
-    let width = gain.len();
-    let fraction = T::of(1.0 / width as f64);
-    let bias = &bias[..width];
-    let lines = rows.chunks_exact(width).zip(output.chunks_exact_mut(width));
-    for ((row, output), stats) in lines.zip(stats) {
-        let mean = lane_sum(width, |i| row[i]) * fraction;
-        let variance = lane_sum(width, |i| (row[i] - mean) * (row[i] - mean)) * fraction;
-        let inverse = T::ONE / (variance + T::of(epsilon)).square_root();
-        *stats = [mean, inverse];
-        for i in 0..width {
-            output[i] = ((row[i] - mean) * inverse).multiply_add::<FUSED>(gain[i], bias[i]);
+    ) {
+        let width = gain.len();
+        let fraction = T::of(1.0 / width as f64);
+        let bias = &bias[..width];
+        let lines = rows.chunks_exact(width).zip(output.chunks_exact_mut(width));
+        for ((row, output), stats) in lines.zip(stats) {
+            let mean = lane_sum(width, |i| row[i]) * fraction;
+            let variance = lane_sum(width, |i| (row[i] - mean) * (row[i] - mean)) * fraction;
+            let inverse = T::ONE / (variance + T::of(epsilon)).square_root();
+            *stats = [mean, inverse];
+            for i in 0..width {
+                output[i] = ((row[i] - mean) * inverse).multiply_add::<FUSED>(gain[i], bias[i]);
+            }
         }
     }
 }
@@ -71,7 +61,7 @@ fn normalise_body<T: Scalar, const FUSED: bool>(
 kernel! {
     /// Backward of [`normalise`]: `gradient` is that of the output, `rows` and `stats` are the input's. Adds the gradient of
     /// the input to `target` and those of gain and bias, summed over the rows, to theirs.
-    pub(crate) fn normalise_backward(
+    pub(crate) fn normalise_backward<FUSED>(
         gradient: &[T],
         rows: &[T],
         stats: &[[T; 2]],
@@ -79,35 +69,24 @@ kernel! {
         target: &mut [T],
         gain_gradient: &mut [T],
         bias_gradient: &mut [T],
-    ) = normalise_backward_body
-}
-
-#[inline(always)]
-fn normalise_backward_body<T: Scalar, const FUSED: bool>(
-    gradient: &[T],
-    rows: &[T],
-    stats: &[[T; 2]],
-    gain: &[T],
-    target: &mut [T],
-    gain_gradient: &mut [T],
-    bias_gradient: &mut [T],
-) {
-    let width = gain.len();
-    let fraction = T::of(1.0 / width as f64);
-    let (gain_gradient, bias_gradient) = (&mut gain_gradient[..width], &mut bias_gradient[..width]);
-    let lines = gradient.chunks_exact(width).zip(rows.chunks_exact(width));
-    for ((output, row), (target, stats)) in lines.zip(target.chunks_exact_mut(width).zip(stats)) {
-        let &[mean, inverse] = stats;
-        let centred = |i: usize| (row[i] - mean) * inverse;
-        let level = lane_sum(width, |i| output[i] * gain[i]) * fraction;
-        let along = lane_sum(width, |i| output[i] * gain[i] * centred(i)) * fraction;
-        for i in 0..width {
-            let unit = (row[i] - mean) * inverse;
-            let across =
-                (-along).multiply_add::<FUSED>(unit, output[i].multiply_add::<FUSED>(gain[i], -level));
-            target[i] = inverse.multiply_add::<FUSED>(across, target[i]);
-            gain_gradient[i] = output[i].multiply_add::<FUSED>(unit, gain_gradient[i]);
-            bias_gradient[i] += output[i];
+    ) {
+        let width = gain.len();
+        let fraction = T::of(1.0 / width as f64);
+        let (gain_gradient, bias_gradient) = (&mut gain_gradient[..width], &mut bias_gradient[..width]);
+        let lines = gradient.chunks_exact(width).zip(rows.chunks_exact(width));
+        for ((output, row), (target, stats)) in lines.zip(target.chunks_exact_mut(width).zip(stats)) {
+            let &[mean, inverse] = stats;
+            let centred = |i: usize| (row[i] - mean) * inverse;
+            let level = lane_sum(width, |i| output[i] * gain[i]) * fraction;
+            let along = lane_sum(width, |i| output[i] * gain[i] * centred(i)) * fraction;
+            for i in 0..width {
+                let unit = (row[i] - mean) * inverse;
+                let across =
+                    (-along).multiply_add::<FUSED>(unit, output[i].multiply_add::<FUSED>(gain[i], -level));
+                target[i] = inverse.multiply_add::<FUSED>(across, target[i]);
+                gain_gradient[i] = output[i].multiply_add::<FUSED>(unit, gain_gradient[i]);
+                bias_gradient[i] += output[i];
+            }
         }
     }
 }

@@ -2,63 +2,52 @@
 //! candidate, output.
 
 use super::isa::kernel;
-use crate::scalar::Scalar;
 
 kernel! {
     /// One cell forward: turns pre-activations (without bias) in `gates` into activations, and writes the new cell
     /// state, its hyperbolic tangent and the new hidden state.
-    pub(crate) fn cell_forward(
+    pub(crate) fn cell_forward<FUSED>(
         gates: &mut [T],
         bias: &[T],
         previous_cell: &[T],
         cell: &mut [T],
         cell_tanh: &mut [T],
         hidden: &mut [T],
-    ) = cell_forward_body
-}
-
-#[inline(always)]
-fn cell_forward_body<T: Scalar, const FUSED: bool>(
-    gates: &mut [T],
-    bias: &[T],
-    previous_cell: &[T],
-    cell: &mut [T],
-    cell_tanh: &mut [T],
-    hidden: &mut [T],
-) {
-    let width = hidden.len();
-    let (input, rest) = gates.split_at_mut(width);
-    let (forget, rest) = rest.split_at_mut(width);
-    let (candidate, output) = rest.split_at_mut(width);
-    let output = &mut output[..width];
-    let (bias_input, rest) = bias.split_at(width);
-    let (bias_forget, rest) = rest.split_at(width);
-    let (bias_candidate, bias_output) = rest.split_at(width);
-    let bias_output = &bias_output[..width];
-    let (previous_cell, cell, cell_tanh) = (
-        &previous_cell[..width],
-        &mut cell[..width],
-        &mut cell_tanh[..width],
-    );
-    // One transcendental per loop: each loop then vectorises without spilling.
-    for j in 0..width {
-        input[j] = (input[j] + bias_input[j]).logistic::<FUSED>();
-    }
-    for j in 0..width {
-        forget[j] = (forget[j] + bias_forget[j]).logistic::<FUSED>();
-    }
-    for j in 0..width {
-        candidate[j] = (candidate[j] + bias_candidate[j]).hyperbolic_tangent::<FUSED>();
-    }
-    for j in 0..width {
-        output[j] = (output[j] + bias_output[j]).logistic::<FUSED>();
-    }
-    for j in 0..width {
-        let new = forget[j].multiply_add::<FUSED>(previous_cell[j], input[j] * candidate[j]);
-        let tanh = new.hyperbolic_tangent::<FUSED>();
-        cell[j] = new;
-        cell_tanh[j] = tanh;
-        hidden[j] = output[j] * tanh;
+    ) {
+        let width = hidden.len();
+        let (input, rest) = gates.split_at_mut(width);
+        let (forget, rest) = rest.split_at_mut(width);
+        let (candidate, output) = rest.split_at_mut(width);
+        let output = &mut output[..width];
+        let (bias_input, rest) = bias.split_at(width);
+        let (bias_forget, rest) = rest.split_at(width);
+        let (bias_candidate, bias_output) = rest.split_at(width);
+        let bias_output = &bias_output[..width];
+        let (previous_cell, cell, cell_tanh) = (
+            &previous_cell[..width],
+            &mut cell[..width],
+            &mut cell_tanh[..width],
+        );
+        // One transcendental per loop: each loop then vectorises without spilling.
+        for j in 0..width {
+            input[j] = (input[j] + bias_input[j]).logistic::<FUSED>();
+        }
+        for j in 0..width {
+            forget[j] = (forget[j] + bias_forget[j]).logistic::<FUSED>();
+        }
+        for j in 0..width {
+            candidate[j] = (candidate[j] + bias_candidate[j]).hyperbolic_tangent::<FUSED>();
+        }
+        for j in 0..width {
+            output[j] = (output[j] + bias_output[j]).logistic::<FUSED>();
+        }
+        for j in 0..width {
+            let new = forget[j].multiply_add::<FUSED>(previous_cell[j], input[j] * candidate[j]);
+            let tanh = new.hyperbolic_tangent::<FUSED>();
+            cell[j] = new;
+            cell_tanh[j] = tanh;
+            hidden[j] = output[j] * tanh;
+        }
     }
 }
 
@@ -66,38 +55,29 @@ kernel! {
     /// One cell backward: turns activations in `gates` into gradients of the pre-activations, given the gradient
     /// of the hidden state; `cell_gradient` comes in as the gradient from the next step and leaves as that for the
     /// previous one.
-    pub(crate) fn cell_backward(
+    pub(crate) fn cell_backward<FUSED>(
         gates: &mut [T],
         previous_cell: &[T],
         cell_tanh: &[T],
         hidden_gradient: &[T],
         cell_gradient: &mut [T],
-    ) = cell_backward_body
-}
-
-#[inline(always)]
-fn cell_backward_body<T: Scalar, const FUSED: bool>(
-    gates: &mut [T],
-    previous_cell: &[T],
-    cell_tanh: &[T],
-    hidden_gradient: &[T],
-    cell_gradient: &mut [T],
-) {
-    let width = cell_gradient.len();
-    let (input, rest) = gates.split_at_mut(width);
-    let (forget, rest) = rest.split_at_mut(width);
-    let (candidate, output) = rest.split_at_mut(width);
-    let output = &mut output[..width];
-    let (previous_cell, cell_tanh) = (&previous_cell[..width], &cell_tanh[..width]);
-    let hidden_gradient = &hidden_gradient[..width];
-    for j in 0..width {
-        let (i, f, g, o, tanh) = (input[j], forget[j], candidate[j], output[j], cell_tanh[j]);
-        let dh = hidden_gradient[j];
-        let dc = (dh * o).multiply_add::<FUSED>(T::ONE - tanh * tanh, cell_gradient[j]);
-        input[j] = dc * g * i * (T::ONE - i);
-        forget[j] = dc * previous_cell[j] * f * (T::ONE - f);
-        candidate[j] = dc * i * (T::ONE - g * g);
-        output[j] = dh * tanh * o * (T::ONE - o);
-        cell_gradient[j] = dc * f;
+    ) {
+        let width = cell_gradient.len();
+        let (input, rest) = gates.split_at_mut(width);
+        let (forget, rest) = rest.split_at_mut(width);
+        let (candidate, output) = rest.split_at_mut(width);
+        let output = &mut output[..width];
+        let (previous_cell, cell_tanh) = (&previous_cell[..width], &cell_tanh[..width]);
+        let hidden_gradient = &hidden_gradient[..width];
+        for j in 0..width {
+            let (i, f, g, o, tanh) = (input[j], forget[j], candidate[j], output[j], cell_tanh[j]);
+            let dh = hidden_gradient[j];
+            let dc = (dh * o).multiply_add::<FUSED>(T::ONE - tanh * tanh, cell_gradient[j]);
+            input[j] = dc * g * i * (T::ONE - i);
+            forget[j] = dc * previous_cell[j] * f * (T::ONE - f);
+            candidate[j] = dc * i * (T::ONE - g * g);
+            output[j] = dh * tanh * o * (T::ONE - o);
+            cell_gradient[j] = dc * f;
+        }
     }
 }

@@ -254,26 +254,23 @@ fn pick<T: Scalar>(isa: Isa) -> unsafe fn(&Tile<T>) {
 
 kernel! {
     /// The tile for machines without a hand-written one.
-    fn narrow_tile(tile: &Tile<T>) = narrow_tile_body
-}
-
-const NARROW_ROWS: usize = 4;
-const NARROW_COLS: usize = 16;
-
-#[inline(always)]
-fn narrow_tile_body<T: Scalar, const FUSED: bool>(tile: &Tile<T>) {
-    for col in (0..tile.cols).step_by(NARROW_COLS) {
-        for row in (0..tile.rows).step_by(NARROW_ROWS) {
-            let rows = NARROW_ROWS.min(tile.rows - row);
-            let cols = NARROW_COLS.min(tile.cols - col);
-            if rows == NARROW_ROWS && cols == NARROW_COLS {
-                block::<T, FUSED>(tile, row, col);
-            } else {
-                edge::<T, FUSED>(tile, row, col, rows, cols);
+    fn narrow_tile<FUSED>(tile: &Tile<T>) {
+        for col in (0..tile.cols).step_by(NARROW_COLS) {
+            for row in (0..tile.rows).step_by(NARROW_ROWS) {
+                let rows = NARROW_ROWS.min(tile.rows - row);
+                let cols = NARROW_COLS.min(tile.cols - col);
+                if rows == NARROW_ROWS && cols == NARROW_COLS {
+                    block::<T, FUSED>(tile, row, col);
+                } else {
+                    edge::<T, FUSED>(tile, row, col, rows, cols);
+                }
             }
         }
     }
 }
+
+const NARROW_ROWS: usize = 4;
+const NARROW_COLS: usize = 16;
 
 #[inline(always)]
 fn block<T: Scalar, const FUSED: bool>(tile: &Tile<T>, row: usize, col: usize) {

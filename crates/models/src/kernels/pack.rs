@@ -61,21 +61,18 @@ pub(crate) fn pack_panels<T: Scalar>(
 
 kernel! {
     /// Packs `width` columns of the lines of `source` into one panel, which says how many lines.
-    pub(crate) fn pack_panel(source: &[T], stride: usize, width: usize, panel: &mut [T]) = pack_panel_body
-}
-
-#[inline(always)]
-fn pack_panel_body<T: Scalar, const FUSED: bool>(source: &[T], stride: usize, width: usize, panel: &mut [T]) {
-    for (line, source) in panel
-        .as_chunks_mut::<PANEL>()
-        .0
-        .iter_mut()
-        .zip(source.chunks(stride))
-    {
-        // A whole line is copied by a few vector moves, a part by a call.
-        match source.first_chunk::<PANEL>() {
-            Some(source) if width == PANEL => *line = *source,
-            _ => line[..width].copy_from_slice(&source[..width]),
+    pub(crate) fn pack_panel<FUSED>(source: &[T], stride: usize, width: usize, panel: &mut [T]) {
+        for (line, source) in panel
+            .as_chunks_mut::<PANEL>()
+            .0
+            .iter_mut()
+            .zip(source.chunks(stride))
+        {
+            // A whole line is copied by a few vector moves, a part by a call.
+            match source.first_chunk::<PANEL>() {
+                Some(source) if width == PANEL => *line = *source,
+                _ => line[..width].copy_from_slice(&source[..width]),
+            }
         }
     }
 }

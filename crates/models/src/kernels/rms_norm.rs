@@ -2,37 +2,27 @@
 
 use super::isa::kernel;
 use super::layer_norm::lane_sum;
-use crate::scalar::Scalar;
 
 kernel! {
     /// `output = gain row / root` for every row of the width of `gain`, with the root of the mean square plus `epsilon`;
     /// `stats` keeps one over each row's root, behind a zero where [`normalise`](super::layer_norm::normalise) has the mean.
-    pub(crate) fn normalise_by_root(
+    pub(crate) fn normalise_by_root<FUSED>(
         rows: &[T],
         gain: &[T],
         epsilon: f64,
         output: &mut [T],
         stats: &mut [[T; 2]],
-    ) = normalise_by_root_body
-}
-
-#[inline(always)]
-fn normalise_by_root_body<T: Scalar, const FUSED: bool>(
-    rows: &[T],
-    gain: &[T],
-    epsilon: f64,
-    output: &mut [T],
-    stats: &mut [[T; 2]],
-) {
-    let width = gain.len();
-    let fraction = T::of(1.0 / width as f64);
-    let lines = rows.chunks_exact(width).zip(output.chunks_exact_mut(width));
-    for ((row, output), stats) in lines.zip(stats) {
-        let square = lane_sum(width, |i| row[i] * row[i]) * fraction;
-        let inverse = T::ONE / (square + T::of(epsilon)).square_root();
-        *stats = [T::ZERO, inverse];
-        for i in 0..width {
-            output[i] = row[i] * inverse * gain[i];
+    ) {
+        let width = gain.len();
+        let fraction = T::of(1.0 / width as f64);
+        let lines = rows.chunks_exact(width).zip(output.chunks_exact_mut(width));
+        for ((row, output), stats) in lines.zip(stats) {
+            let square = lane_sum(width, |i| row[i] * row[i]) * fraction;
+            let inverse = T::ONE / (square + T::of(epsilon)).square_root();
+            *stats = [T::ZERO, inverse];
+            for i in 0..width {
+                output[i] = row[i] * inverse * gain[i];
+            }
         }
     }
 }
@@ -40,37 +30,27 @@ fn normalise_by_root_body<T: Scalar, const FUSED: bool>(
 kernel! {
     /// Backward of [`normalise_by_root`]: `gradient` is that of the output, `rows` and `stats` are the input's. Adds the gradient
     /// of the input to `target` and that of the gain, summed over the rows, to its own.
-    pub(crate) fn normalise_by_root_backward(
+    pub(crate) fn normalise_by_root_backward<FUSED>(
         gradient: &[T],
         rows: &[T],
         stats: &[[T; 2]],
         gain: &[T],
         target: &mut [T],
         gain_gradient: &mut [T],
-    ) = normalise_by_root_backward_body
-}
-
-#[inline(always)]
-fn normalise_by_root_backward_body<T: Scalar, const FUSED: bool>(
-    gradient: &[T],
-    rows: &[T],
-    stats: &[[T; 2]],
-    gain: &[T],
-    target: &mut [T],
-    gain_gradient: &mut [T],
-) {
-    let width = gain.len();
-    let fraction = T::of(1.0 / width as f64);
-    let gain_gradient = &mut gain_gradient[..width];
-    let lines = gradient.chunks_exact(width).zip(rows.chunks_exact(width));
-    for ((output, row), (target, stats)) in lines.zip(target.chunks_exact_mut(width).zip(stats)) {
-        let inverse = stats[1];
-        let along = lane_sum(width, |i| output[i] * gain[i] * (row[i] * inverse)) * fraction;
-        for i in 0..width {
-            let unit = row[i] * inverse;
-            let across = (-along).multiply_add::<FUSED>(unit, output[i] * gain[i]);
-            target[i] = inverse.multiply_add::<FUSED>(across, target[i]);
-            gain_gradient[i] = output[i].multiply_add::<FUSED>(unit, gain_gradient[i]);
+    ) {
+        let width = gain.len();
+        let fraction = T::of(1.0 / width as f64);
+        let gain_gradient = &mut gain_gradient[..width];
+        let lines = gradient.chunks_exact(width).zip(rows.chunks_exact(width));
+        for ((output, row), (target, stats)) in lines.zip(target.chunks_exact_mut(width).zip(stats)) {
+            let inverse = stats[1];
+            let along = lane_sum(width, |i| output[i] * gain[i] * (row[i] * inverse)) * fraction;
+            for i in 0..width {
+                let unit = row[i] * inverse;
+                let across = (-along).multiply_add::<FUSED>(unit, output[i] * gain[i]);
+                target[i] = inverse.multiply_add::<FUSED>(across, target[i]);
+                gain_gradient[i] = output[i].multiply_add::<FUSED>(unit, gain_gradient[i]);
+            }
         }
     }
 }

@@ -42,44 +42,40 @@ pub(crate) fn transpose<T: Scalar>(
 }
 
 kernel! {
-    fn transpose_blocks(source: &[T], stride: usize, rows: usize, cols: usize, target: &mut [T], target_stride: usize)
-        = transpose_body
+    fn transpose_blocks<FUSED>(
+        source: &[T],
+        stride: usize,
+        rows: usize,
+        cols: usize,
+        target: &mut [T],
+        target_stride: usize,
+    ) {
+        let (whole_rows, whole_cols) = (rows - rows % BLOCK, cols - cols % BLOCK);
+        for col in (0..whole_cols).step_by(BLOCK) {
+            for row in (0..whole_rows).step_by(BLOCK) {
+                let mut block = [[T::ZERO; BLOCK]; BLOCK];
+                for (i, line) in block.iter_mut().enumerate() {
+                    line.copy_from_slice(&source[(row + i) * stride + col..][..BLOCK]);
+                }
+                for j in 0..BLOCK {
+                    let mut line = [T::ZERO; BLOCK];
+                    for i in 0..BLOCK {
+                        line[i] = block[i][j];
+                    }
+                    target[(col + j) * target_stride + row..][..BLOCK].copy_from_slice(&line);
+                }
+            }
+        }
+        for row in 0..rows {
+            let from = if row < whole_rows { whole_cols } else { 0 };
+            for col in from..cols {
+                target[col * target_stride + row] = source[row * stride + col];
+            }
+        }
+    }
 }
 
 const BLOCK: usize = 8;
-
-#[inline(always)]
-fn transpose_body<T: Scalar, const FUSED: bool>(
-    source: &[T],
-    stride: usize,
-    rows: usize,
-    cols: usize,
-    target: &mut [T],
-    target_stride: usize,
-) {
-    let (whole_rows, whole_cols) = (rows - rows % BLOCK, cols - cols % BLOCK);
-    for col in (0..whole_cols).step_by(BLOCK) {
-        for row in (0..whole_rows).step_by(BLOCK) {
-            let mut block = [[T::ZERO; BLOCK]; BLOCK];
-            for (i, line) in block.iter_mut().enumerate() {
-                line.copy_from_slice(&source[(row + i) * stride + col..][..BLOCK]);
-            }
-            for j in 0..BLOCK {
-                let mut line = [T::ZERO; BLOCK];
-                for i in 0..BLOCK {
-                    line[i] = block[i][j];
-                }
-                target[(col + j) * target_stride + row..][..BLOCK].copy_from_slice(&line);
-            }
-        }
-    }
-    for row in 0..rows {
-        let from = if row < whole_rows { whole_cols } else { 0 };
-        for col in from..cols {
-            target[col * target_stride + row] = source[row * stride + col];
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -5,72 +5,62 @@ use crate::scalar::Scalar;
 
 kernel! {
     /// `target += factor * source`.
-    pub(crate) fn add_scaled(target: &mut [T], factor: T, source: &[T]) = add_scaled_body
-}
-
-#[inline(always)]
-pub(crate) fn add_scaled_body<T: Scalar, const FUSED: bool>(target: &mut [T], factor: T, source: &[T]) {
-    for (t, &s) in target.iter_mut().zip(source) {
-        *t = factor.multiply_add::<FUSED>(s, *t);
+    pub(crate) fn add_scaled<FUSED>(target: &mut [T], factor: T, source: &[T]) {
+        for (t, &s) in target.iter_mut().zip(source) {
+            *t = factor.multiply_add::<FUSED>(s, *t);
+        }
     }
 }
 
 kernel! {
     /// `target = source + addend` row by row; rows have the width of `addend`.
-    pub(crate) fn add_to_rows(target: &mut [T], source: &[T], addend: &[T]) = add_to_rows_body
-}
-
-#[inline(always)]
-fn add_to_rows_body<T: Scalar, const FUSED: bool>(target: &mut [T], source: &[T], addend: &[T]) {
-    let width = addend.len();
-    for (target, source) in target.chunks_exact_mut(width).zip(source.chunks_exact(width)) {
-        for i in 0..width {
-            target[i] = source[i] + addend[i];
+    pub(crate) fn add_to_rows<FUSED>(target: &mut [T], source: &[T], addend: &[T]) {
+        let width = addend.len();
+        for (target, source) in target.chunks_exact_mut(width).zip(source.chunks_exact(width)) {
+            for i in 0..width {
+                target[i] = source[i] + addend[i];
+            }
         }
     }
 }
 
 kernel! {
     /// Multiplies each row of the given width by its factor.
-    pub(crate) fn scale_rows(rows: &mut [T], width: usize, factors: &[T]) = scale_rows_body
-}
-
-#[inline(always)]
-fn scale_rows_body<T: Scalar, const FUSED: bool>(rows: &mut [T], width: usize, factors: &[T]) {
-    for (row, &factor) in rows.chunks_exact_mut(width).zip(factors) {
-        for value in row {
-            *value *= factor;
+    pub(crate) fn scale_rows<FUSED>(rows: &mut [T], width: usize, factors: &[T]) {
+        for (row, &factor) in rows.chunks_exact_mut(width).zip(factors) {
+            for value in row {
+                *value *= factor;
+            }
         }
     }
 }
 
 kernel! {
     /// Adds `factor` times the sum of the rows of `matrix` (width of `target`) to `target`.
-    pub(crate) fn add_column_sums(target: &mut [T], factor: T, matrix: &[T]) = add_column_sums_body
-}
-
-const STRIP: usize = 64;
-
-#[inline(always)]
-fn add_column_sums_body<T: Scalar, const FUSED: bool>(target: &mut [T], factor: T, matrix: &[T]) {
-    let width = target.len();
-    for (strip, target) in target.chunks_mut(STRIP).enumerate() {
-        let mut sums = [T::ZERO; STRIP];
-        let sums = &mut sums[..target.len()];
-        for line in matrix.chunks_exact(width) {
-            for (sum, &value) in sums.iter_mut().zip(&line[strip * STRIP..]) {
-                *sum += value;
+    pub(crate) fn add_column_sums<FUSED>(target: &mut [T], factor: T, matrix: &[T]) {
+        let width = target.len();
+        for (strip, target) in target.chunks_mut(STRIP).enumerate() {
+            let mut sums = [T::ZERO; STRIP];
+            let sums = &mut sums[..target.len()];
+            for line in matrix.chunks_exact(width) {
+                for (sum, &value) in sums.iter_mut().zip(&line[strip * STRIP..]) {
+                    *sum += value;
+                }
             }
-        }
-        for (t, &sum) in target.iter_mut().zip(sums.iter()) {
-            *t = factor.multiply_add::<FUSED>(sum, *t);
+            for (t, &sum) in target.iter_mut().zip(sums.iter()) {
+                *t = factor.multiply_add::<FUSED>(sum, *t);
+            }
         }
     }
 }
 
+const STRIP: usize = 64;
+
 kernel! {
     /// Dot product in a fixed order of 16 lanes.
-    pub(crate) fn dot(a: &[T], b: &[T]) -> T = dot_body
+    pub(crate) fn dot<FUSED>(a: &[T], b: &[T]) -> T {
+        dot_body::<T, FUSED>(a, b)
+    }
 }
 
 const LANES: usize = 16;
@@ -103,54 +93,39 @@ const SHORTEST: f64 = 1e-12;
 
 kernel! {
     /// `inverse[i] = 1 / |row i|`, with rows of the given width.
-    pub(crate) fn inverse_norms(rows: &[T], width: usize, inverse: &mut [T]) = inverse_norms_body
-}
-
-#[inline(always)]
-fn inverse_norms_body<T: Scalar, const FUSED: bool>(rows: &[T], width: usize, inverse: &mut [T]) {
-    for (row, inverse) in rows.chunks_exact(width).zip(inverse) {
-        let norm = dot_body::<T, FUSED>(row, row).square_root();
-        *inverse = T::ONE / norm.larger(T::of(SHORTEST));
+    pub(crate) fn inverse_norms<FUSED>(rows: &[T], width: usize, inverse: &mut [T]) {
+        for (row, inverse) in rows.chunks_exact(width).zip(inverse) {
+            let norm = dot_body::<T, FUSED>(row, row).square_root();
+            *inverse = T::ONE / norm.larger(T::of(SHORTEST));
+        }
     }
 }
 
 kernel! {
     /// Backward of division by the norm: `target += factor * (g - u (u . g))` with `u = inverse_norm * row` and
     /// `g` already multiplied by the inverse norm.
-    pub(crate) fn add_projected(target: &mut [T], factor: T, gradient: &[T], row: &[T], inverse_norm: T)
-        = add_projected_body
-}
-
-#[inline(always)]
-fn add_projected_body<T: Scalar, const FUSED: bool>(
-    target: &mut [T],
-    factor: T,
-    gradient: &[T],
-    row: &[T],
-    inverse_norm: T,
-) {
-    let along = dot_body::<T, FUSED>(gradient, row) * inverse_norm * inverse_norm;
-    for ((t, &g), &w) in target.iter_mut().zip(gradient).zip(row) {
-        let across = (-along).multiply_add::<FUSED>(w, g);
-        *t = factor.multiply_add::<FUSED>(across, *t);
+    pub(crate) fn add_projected<FUSED>(
+        target: &mut [T],
+        factor: T,
+        gradient: &[T],
+        row: &[T],
+        inverse_norm: T,
+    ) {
+        let along = dot_body::<T, FUSED>(gradient, row) * inverse_norm * inverse_norm;
+        for ((t, &g), &w) in target.iter_mut().zip(gradient).zip(row) {
+            let across = (-along).multiply_add::<FUSED>(w, g);
+            *t = factor.multiply_add::<FUSED>(across, *t);
+        }
     }
 }
 
 kernel! {
     /// Does the work of [`add_projected`] with the row itself as the target.
-    pub(crate) fn step_projected(row: &mut [T], factor: T, gradient: &[T], inverse_norm: T) = step_projected_body
-}
-
-#[inline(always)]
-fn step_projected_body<T: Scalar, const FUSED: bool>(
-    row: &mut [T],
-    factor: T,
-    gradient: &[T],
-    inverse_norm: T,
-) {
-    let along = dot_body::<T, FUSED>(gradient, row) * inverse_norm * inverse_norm;
-    for (w, &g) in row.iter_mut().zip(gradient) {
-        let across = (-along).multiply_add::<FUSED>(*w, g);
-        *w = factor.multiply_add::<FUSED>(across, *w);
+    pub(crate) fn step_projected<FUSED>(row: &mut [T], factor: T, gradient: &[T], inverse_norm: T) {
+        let along = dot_body::<T, FUSED>(gradient, row) * inverse_norm * inverse_norm;
+        for (w, &g) in row.iter_mut().zip(gradient) {
+            let across = (-along).multiply_add::<FUSED>(*w, g);
+            *w = factor.multiply_add::<FUSED>(across, *w);
+        }
     }
 }

@@ -4,7 +4,7 @@ use super::BlockTensors;
 use super::block::{Activations, Gradients, VectorTarget, by};
 use super::gram::Square;
 use super::head::Output;
-use super::lora::Product;
+use super::lora::{Factors, Product};
 use super::worker::Worker;
 use crate::batch::IGNORE;
 use crate::kernels::{isa::Isa, vector::add_scaled};
@@ -130,23 +130,16 @@ impl<T: Scalar> Worker<T> {
         products: usize,
         rows: Range<usize>,
     ) {
-        let (kept, products) = (&self.kept[slot], &self.products[products]);
-        let factors = factors(kept, products);
+        let factors = factors(&self.kept[slot], &self.products[products]);
         let matrices = self.tensors.blocks[layer].matrices(self.sizes);
-        for (number, ((place, input, output), (x, y))) in matrices.into_iter().zip(factors).enumerate() {
-            let (x, y) = (&x[by(&rows, input)], &y[by(&rows, output)]);
+        for (product, (place, ..)) in Product::each(layer, matrices, factors, &rows).zip(matrices) {
             let explicit = &mut self.weight_gradient;
             if let Some(lora) = &mut self.lora {
-                let product = Product {
-                    layer,
-                    number,
-                    x,
-                    input,
-                    y,
-                    output,
-                };
                 lora.add(target, factor, product, explicit);
             } else {
+                let Product {
+                    x, input, y, output, ..
+                } = product;
                 explicit.add(&mut target.slice()[place.clone()], factor, x, input, y, output);
             }
         }
@@ -182,10 +175,7 @@ impl<T: Scalar> Worker<T> {
 }
 
 /// Inputs of a block's matrices and gradients of their outputs, in the order of [`BlockMatrix::ALL`](super::BlockMatrix).
-pub(super) fn factors<'a, T: Scalar>(
-    kept: &'a Activations<T>,
-    products: &'a Gradients<T>,
-) -> [(&'a [T], &'a [T]); 4] {
+pub(super) fn factors<'a, T: Scalar>(kept: &'a Activations<T>, products: &'a Gradients<T>) -> Factors<'a, T> {
     [
         (&kept.norm1, &products.qkv),
         (&kept.attended, &products.o),

@@ -42,10 +42,7 @@ impl<T: Scalar> Activations<T> {
     pub(super) fn new(sizes: TransformerSizes, max_rows: usize) -> Self {
         let zeros = |width: usize| vec![T::ZERO; width * max_rows];
         let stats = |count: usize| vec![[T::ZERO; 2]; count * max_rows];
-        let normed = match sizes.architecture.head_norms {
-            true => sizes.heads + sizes.key_heads(),
-            false => 0,
-        };
+        let normed = sizes.normed_heads();
         let gated = sizes.up_width() > sizes.inner;
         Self {
             stats1: stats(1),
@@ -114,33 +111,23 @@ struct Vectors<'a, T> {
 impl<'a, T> Vectors<'a, T> {
     fn of(line: &'a mut [T], tensors: &BlockTensors) -> Self {
         let mut rest = line;
-        let [
-            norm1,
-            norm1_bias,
-            qkv_bias,
-            o_bias,
-            norm2,
-            norm2_bias,
-            up_bias,
-            down_bias,
-            query_norm,
-            key_norm,
-        ] = tensors.vectors().map(|range| {
+        // In the order of `BlockTensors::vectors`.
+        let mut next = |range: &Range<usize>| {
             let (first, after) = std::mem::take(&mut rest).split_at_mut(range.len());
             rest = after;
             first
-        });
+        };
         Self {
-            norm1,
-            norm1_bias,
-            qkv_bias,
-            o_bias,
-            norm2,
-            norm2_bias,
-            up_bias,
-            down_bias,
-            query_norm,
-            key_norm,
+            norm1: next(&tensors.norm1),
+            norm1_bias: next(&tensors.norm1_bias),
+            qkv_bias: next(&tensors.qkv_bias),
+            o_bias: next(&tensors.o_bias),
+            norm2: next(&tensors.norm2),
+            norm2_bias: next(&tensors.norm2_bias),
+            up_bias: next(&tensors.up_bias),
+            down_bias: next(&tensors.down_bias),
+            query_norm: next(&tensors.query_norm),
+            key_norm: next(&tensors.key_norm),
         }
     }
 }

@@ -62,25 +62,14 @@ impl<T: Scalar> Worker<T> {
                 &mut vectors,
                 &mut |kept, products, sequences| {
                     for sequence in sequences.clone() {
-                        let range = rows.range(sequence);
-                        let factors = factors(kept, products).into_iter().enumerate();
-                        for ((_, input, output), (number, (x, y))) in
-                            tensors.matrices(sizes).into_iter().zip(factors)
-                        {
-                            let (x, y) = (&x[by(&range, input)], &y[by(&range, output)]);
+                        let (range, factors) = (rows.range(sequence), factors(kept, products));
+                        for product in Product::each(layer, tensors.matrices(sizes), factors, &range) {
+                            let Product {
+                                x, input, y, output, ..
+                            } = product;
                             squares[sequence] += match lora.as_mut() {
                                 None => gram.squared_norm(x, input, y, output, explicit),
-                                Some(lora) => {
-                                    let product = Product {
-                                        layer,
-                                        number,
-                                        x,
-                                        input,
-                                        y,
-                                        output,
-                                    };
-                                    lora.squared_norm(trained, product, gram, explicit)
-                                }
+                                Some(lora) => lora.squared_norm(trained, product, gram, explicit),
                             };
                         }
                     }

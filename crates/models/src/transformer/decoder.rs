@@ -294,10 +294,7 @@ impl Sequence {
 impl Room {
     fn fit(&mut self, sizes: TransformerSizes, rows: usize) {
         let width = sizes.width;
-        let normed = match sizes.architecture.head_norms {
-            true => sizes.heads + sizes.key_heads(),
-            false => 0,
-        };
+        let normed = sizes.normed_heads();
         for (all, each) in [
             (&mut self.heads, normed * sizes.head_width()),
             (&mut self.x, width),

@@ -5,6 +5,7 @@
 //! `x` and output gradients `(alpha / rank) y B^T`, and that of `B` one with inputs `(alpha / rank) x A` and output gradients `y`.
 
 use super::adapters::{Adapter, Adapters};
+use super::block::by;
 use super::gram::{Gram, Square};
 use super::linear::WeightGradient;
 use super::{Tensors, TransformerSizes};
@@ -15,6 +16,7 @@ use crate::kernels::{
 };
 use crate::scalar::Scalar;
 use crate::target::UpdateTarget;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A matrix in a step: which one, its inputs and the gradients of its outputs, one line per row.
@@ -27,6 +29,29 @@ pub(super) struct Product<'a, T> {
     pub(super) input: usize,
     pub(super) y: &'a [T],
     pub(super) output: usize,
+}
+
+/// Inputs of a block's matrices and gradients of their outputs.
+pub(super) type Factors<'a, T> = [(&'a [T], &'a [T]); 4];
+
+impl<'a, T> Product<'a, T> {
+    /// The matrices of a block over some of the rows.
+    pub(super) fn each(
+        layer: usize,
+        matrices: [(&Range<usize>, usize, usize); 4],
+        factors: Factors<'a, T>,
+        rows: &Range<usize>,
+    ) -> impl Iterator<Item = Self> {
+        let pairs = matrices.into_iter().zip(factors).enumerate();
+        pairs.map(move |(number, ((_, input, output), (x, y)))| Self {
+            layer,
+            number,
+            x: &x[by(rows, input)],
+            input,
+            y: &y[by(rows, output)],
+            output,
+        })
+    }
 }
 
 /// Adapters in a worker.

@@ -108,6 +108,14 @@ impl TransformerSizes {
         self.architecture.key_heads.unwrap_or(self.heads)
     }
 
+    /// Heads of queries and of keys that have a norm.
+    pub(super) fn normed_heads(self) -> usize {
+        match self.architecture.head_norms {
+            true => self.heads + self.key_heads(),
+            false => 0,
+        }
+    }
+
     /// Width of the queries of all heads, which is also that of the output of attention.
     pub(crate) fn query_width(self) -> usize {
         self.heads * self.head_width()

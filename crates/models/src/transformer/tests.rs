@@ -3,7 +3,7 @@ use crate::batch::{IGNORE, PackedBatch};
 use crate::explicit::Explicit;
 use crate::kernels::isa::Isa;
 use crate::sequence::{SequenceWeights, StateMode, StepStats};
-use crate::testing::{self, assert_close, batch_of, numbers, pack, unpack};
+use crate::testing::{self, assert_close, batch_of, logits, numbers, pack, unpack};
 use std::ops::Range;
 
 fn sizes(vocab: usize, layers: usize, width: usize, heads: usize, positions: Positions) -> TransformerSizes {
@@ -55,37 +55,7 @@ fn parameters(model: &Transformer, seed: u64) -> Vec<f64> {
 }
 
 fn check_differences(model: &Transformer, lengths: &[usize]) {
-    let params = parameters(model, 11);
-    let packed = batch_of(lengths, model.sizes.vocab, 90);
-    let batch = packed.batch();
-    let mut worker = model.check_worker(lengths.len(), batch.rows());
-    let mut gradient = vec![f64::NAN; params.len()];
-    let stats = worker.gradient(&params, &batch, &mut gradient).unwrap();
-    let mut stepped = params.clone();
-    let rate = 0.5;
-    assert_eq!(
-        worker
-            .sgd_step(&mut stepped, &batch, rate, StateMode::Zero)
-            .unwrap(),
-        stats
-    );
-    let by_step: Vec<f64> = params.iter().zip(&stepped).map(|(a, b)| (a - b) / rate).collect();
-    assert_close(&model.layout, &gradient, &by_step, 1e-12, "step against gradient");
-    let mut scratch = vec![0.0; params.len()];
-    let mut numeric = vec![0.0; params.len()];
-    for index in 0..params.len() {
-        let mut loss_at = |shift: f64| {
-            scratch.copy_from_slice(&params);
-            scratch[index] += shift;
-            worker
-                .sgd_step(&mut scratch, &batch, 0.0, StateMode::Zero)
-                .unwrap()
-                .mean_loss()
-        };
-        let h = 2e-5;
-        numeric[index] = (loss_at(h) - loss_at(-h)) / (2.0 * h);
-    }
-    assert_close(&model.layout, &numeric, &gradient, 1e-6, "differences");
+    testing::check_differences(model, &parameters(model, 11), lengths, false);
 }
 
 #[test]
@@ -318,13 +288,8 @@ fn evaluation_keeps_the_order_of_the_batch() {
             inputs.push(batch.inputs[row]);
             let mut one = PackedBatch::default();
             let alone = one.pack(&[(&inputs, &inputs)]);
-            let mut last = Vec::new();
-            worker
-                .evaluate(&params, &alone, StateMode::Zero, &mut |_, logits, _| {
-                    last = logits.to_vec();
-                })
-                .unwrap();
-            for (a, b) in last.iter().zip(&got[row]) {
+            let rows = logits(worker.as_mut(), &params, &alone, StateMode::Zero);
+            for (a, b) in rows[rows.len() - 1].iter().zip(&got[row]) {
                 assert!((a - b).abs() < 1e-5);
             }
             row += active;

@@ -20,15 +20,15 @@
 
 mod config;
 
-use super::{append, check, malformed, reserved};
+use super::{PYTORCH, append, check, malformed, reserved, serialized};
 use crate::{
     error::{ModelError, Result},
     sequence::SequenceModel,
     spec::ModelSpec,
     transformer::{Architecture, Positions, Transformer, TransformerSizes},
 };
-use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
-use std::collections::{HashMap, HashSet};
+use safetensors::{SafeTensors, tensor::TensorView};
+use std::collections::HashSet;
 
 pub use config::Gpt2Config;
 
@@ -234,18 +234,8 @@ pub fn read(model: &Transformer, bytes: &[u8]) -> Result<Vec<f32>> {
 /// A parameter count that is not the model's, rotary positions.
 pub fn write(model: &Transformer, params: &[f32]) -> Result<Vec<u8>> {
     let (model, params) = model.merged(params)?;
-    let layout = model.layout();
     check_architecture(model.sizes())?;
-    let bytes: Vec<u8> = params.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let mut tensors = Vec::with_capacity(layout.tensors().len());
-    for ours in layout.tensors() {
-        let data = &bytes[ours.range().start * 4..ours.range().end * 4];
-        let view = TensorView::new(Dtype::F32, ours.shape.clone(), data).map_err(malformed)?;
-        tensors.push((their_name(&ours.name), view));
-    }
-    // Their reader wants to be told that tensors are laid out as PyTorch has them.
-    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    serialize(tensors, Some(metadata)).map_err(malformed)
+    serialized(model.layout(), &params, their_name, PYTORCH)
 }
 
 #[cfg(test)]

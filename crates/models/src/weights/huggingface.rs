@@ -41,6 +41,14 @@ const PREFIX: &str = "model.";
 const EMBEDDING: &str = "embed_tokens.weight";
 const OUTPUT: &str = "lm_head.weight";
 
+/// The name of a tensor with its prefix.
+fn full_name(plain: &str) -> String {
+    match plain {
+        OUTPUT => plain.to_owned(),
+        _ => format!("{PREFIX}{plain}"),
+    }
+}
+
 /// Returns `true` if the names in a file are those of Llama and its relatives.
 ///
 /// # Errors

@@ -4,13 +4,11 @@
 //! and value, become one adapter per matrix there: they share `A`, and each has its columns of `B`.
 
 use super::huggingface::Family;
-use super::malformed;
+use super::{PYTORCH, file_of, malformed};
 use crate::error::{Result, check_count};
 use crate::sequence::SequenceModel;
 use crate::transformer::{BlockMatrix, LoraSpec, Norm, Transformer};
-use safetensors::{Dtype, serialize, tensor::TensorView};
 use serde_json::json;
-use std::collections::HashMap;
 use std::ops::Range;
 
 /// Name of the adapters' settings.
@@ -74,16 +72,15 @@ pub fn write(model: &Transformer, params: &[f32], lora: &LoraSpec) -> Result<(Ve
     for layer in 0..model.sizes().layers {
         for &matrix in &lora.targets {
             let name = |end: &str| format!("b{layer}.{}_{end}", matrix.name());
-            let missing = |name: &str| crate::ModelError::MissingTensor {
-                name: name.to_owned(),
-                expected: model.sizes().extents(matrix).to_vec(),
-            };
-            let slice = |name: &str| match model.layout().range(name) {
-                Some(range) => Ok(&params[range]),
-                None => Err(missing(name)),
-            };
-            let (a, b) = (slice(&name("a"))?, slice(&name("b"))?);
             let [input, output] = model.sizes().extents(matrix);
+            let slice = |name: String| match model.layout().range(&name) {
+                Some(range) => Ok(&params[range]),
+                None => Err(crate::ModelError::MissingTensor {
+                    name,
+                    expected: vec![input, output],
+                }),
+            };
+            let (a, b) = (slice(name("a"))?, slice(name("b"))?);
             for (theirs, columns) in parts(model, matrix) {
                 let full = |half: &str| format!("{prefix}.{layer}.{theirs}.lora_{half}.weight");
                 push(full("A"), [rank, input], &|row, column| a[column * rank + row]);
@@ -115,11 +112,7 @@ pub fn write(model: &Transformer, params: &[f32], lora: &LoraSpec) -> Result<(Ve
     });
     let mut config = serde_json::to_vec_pretty(&config).map_err(malformed)?;
     config.push(b'\n');
-    let views = tensors.iter().map(|(name, shape, bytes)| {
-        let view = TensorView::new(Dtype::F32, shape.clone(), bytes).map_err(malformed)?;
-        Ok((name, view))
-    });
-    let views = views.collect::<Result<Vec<_>>>()?;
-    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    Ok((config, serialize(views, Some(metadata)).map_err(malformed)?))
+    let views = tensors.iter();
+    let views = views.map(|(name, shape, bytes)| (name.clone(), &shape[..], &bytes[..]));
+    Ok((config, file_of(views, PYTORCH)?))
 }

@@ -12,7 +12,7 @@ use crate::kernels::{
     isa::Isa,
     matmul::{Extent, Left, Right, matmul, matmul_ahead},
     pack::pack_left,
-    softmax::{exponentials, row_exponential_sum, row_maximum, scale_and_maximum},
+    softmax::{exponentials, scale_and_maximum, stream_rows},
     transpose::transpose,
     vector::{add_projected, add_scaled, dot, inverse_norms, step_projected},
 };
@@ -153,7 +153,7 @@ impl<T: Scalar> Head<T> {
         self.sum[..lanes].fill(T::ZERO);
         self.states_gradient[..projection * lanes].fill(T::ZERO);
         self.gradient[..rows * projection].fill(T::ZERO);
-        let mut by_target = Cursor::new();
+        let mut by_target = Cursor(0);
 
         for start in (0..vocab).step_by(BLOCK) {
             let block = start..vocab.min(start + BLOCK);
@@ -312,7 +312,7 @@ impl<T: Scalar> Head<T> {
         } = self.dimensions;
         let (isa, rows, unit_norm) = (self.isa, batch.rows(), self.unit_norm());
         let lanes = rows.next_multiple_of(LANES);
-        let (mut by_target, mut by_input) = (Cursor::new(), Cursor::new());
+        let (mut by_target, mut by_input) = (Cursor(0), Cursor(0));
         for start in (0..vocab).step_by(BLOCK) {
             let block = start..vocab.min(start + BLOCK);
             let count = block.len();
@@ -508,15 +508,7 @@ impl<T: Scalar> Head<T> {
                     vocab,
                 );
             }
-            for (row, logits) in self.exponentials[..count * vocab].chunks_exact(vocab).enumerate() {
-                let maximum = row_maximum(isa, logits);
-                let sum = row_exponential_sum(isa, logits, maximum);
-                let log_normalizer = maximum.wide() + sum.wide().ln();
-                if !log_normalizer.is_finite() {
-                    return Err(log_normalizer);
-                }
-                sink(first + row, logits, T::of(log_normalizer));
-            }
+            stream_rows(isa, &self.exponentials[..count * vocab], vocab, first, sink)?;
         }
         Ok(())
     }
@@ -533,10 +525,6 @@ fn sort_rows(order: &mut Vec<u32>, ids: &[u32]) {
 struct Cursor(usize);
 
 impl Cursor {
-    fn new() -> Self {
-        Self(0)
-    }
-
     /// The next rows whose id is below `end`.
     fn take<'a>(&mut self, order: &'a [u32], ids: &[u32], end: usize) -> &'a [u32] {
         let rest = &order[self.0..];

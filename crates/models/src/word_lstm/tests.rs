@@ -2,7 +2,7 @@ use super::worker::Worker;
 use super::*;
 use crate::batch::{IGNORE, PackedBatch, SequenceBatch};
 use crate::sequence::StateMode;
-use crate::testing::{self, assert_close, batch_of, numbers};
+use crate::testing::{self, batch_of, numbers};
 
 fn small_models() -> Vec<WordLstm> {
     vec![
@@ -19,51 +19,9 @@ fn small_models() -> Vec<WordLstm> {
     ]
 }
 
-/// Central differences of the mean loss, from the state that `before` leaves at the unshifted parameters.
 fn check_differences(model: &WordLstm, lengths: &[usize], carried: bool) {
     let params = numbers(model.layout.len(), 11, 0.8);
-    let before = batch_of(lengths, model.dimensions.vocab, 50);
-    let packed = batch_of(lengths, model.dimensions.vocab, 90);
-    let batch = packed.batch();
-    let mut worker = model.check_worker(lengths.len(), batch.rows());
-    let mode = if carried {
-        StateMode::Carry
-    } else {
-        StateMode::Zero
-    };
-    let prepare = |worker: &mut dyn SequenceWorker<f64>| {
-        worker.reset_state();
-        if carried {
-            worker
-                .sgd_step(&mut params.clone(), &before.batch(), 0.0, StateMode::Zero)
-                .unwrap();
-        }
-    };
-    prepare(worker.as_mut());
-    let mut stepped = params.clone();
-    let rate = 0.5;
-    let stats = worker.sgd_step(&mut stepped, &batch, rate, mode).unwrap();
-    let gradient: Vec<f64> = params.iter().zip(&stepped).map(|(a, b)| (a - b) / rate).collect();
-    if !carried {
-        let mut written = vec![f64::NAN; params.len()];
-        assert_eq!(worker.gradient(&params, &batch, &mut written).unwrap(), stats);
-        assert_close(&model.layout, &written, &gradient, 1e-12, "step against gradient");
-    }
-    let mut numeric = vec![0.0; params.len()];
-    for index in 0..params.len() {
-        let mut loss_at = |shift: f64| {
-            prepare(worker.as_mut());
-            let mut shifted = params.clone();
-            shifted[index] += shift;
-            worker
-                .sgd_step(&mut shifted, &batch, 0.0, mode)
-                .unwrap()
-                .mean_loss()
-        };
-        let h = 2e-5;
-        numeric[index] = (loss_at(h) - loss_at(-h)) / (2.0 * h);
-    }
-    assert_close(&model.layout, &numeric, &gradient, 1e-6, "differences");
+    testing::check_differences(model, &params, lengths, carried);
 }
 
 #[test]
@@ -158,15 +116,8 @@ fn carried_batches_equal_one_long_batch() {
             packed
         };
         let mut worker = model.worker(2, 40);
-        let mut logits_of = |batch: &SequenceBatch<'_>, mode| {
-            let mut all = Vec::new();
-            worker
-                .evaluate(&params, batch, mode, &mut |_, logits, _| {
-                    all.push(logits.to_vec());
-                })
-                .unwrap();
-            all
-        };
+        let mut logits_of =
+            |batch: &SequenceBatch<'_>, mode| testing::logits(worker.as_mut(), &params, batch, mode);
         let one = |from: usize, to: usize| {
             let mut packed = PackedBatch::default();
             packed.pack(&[(&ids[from..to], &ids[from + 1..=to])]);

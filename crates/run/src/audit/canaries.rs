@@ -53,6 +53,20 @@ pub struct Lane {
     pub interference: f64,
 }
 
+/// The signal `C 1_P` of a canary in the whitened rounds, from the rounds that it was drawn in.
+///
+/// # Errors
+/// A round outside the matrix.
+pub fn signal(definition: &Definition, rounds: &[usize]) -> Result<Vec<f64>> {
+    let mut signal = vec![0.0; definition.rounds()];
+    for &round in rounds {
+        for (sum, entry) in signal.iter_mut().zip(definition.release_column(round)?) {
+            *sum += entry;
+        }
+    }
+    Ok(signal)
+}
+
 /// The signal `|C 1_P|` of each canary, and the sum `<C Y, C 1_P>` over its whitened values, for canaries in these rounds.
 ///
 /// # Errors
@@ -64,12 +78,7 @@ pub fn matched_filters(
 ) -> Result<(Vec<f64>, Vec<f64>)> {
     let (mut signals, mut matched) = (Vec::new(), Vec::new());
     for (canary, rounds_of_canary) in rounds.iter().enumerate() {
-        let mut signal = vec![0.0; definition.rounds()];
-        for &round in rounds_of_canary {
-            for (sum, entry) in signal.iter_mut().zip(definition.release_column(round)?) {
-                *sum += entry;
-            }
-        }
+        let signal = signal(definition, rounds_of_canary)?;
         let values = whitened.iter().skip(canary).step_by(rounds.len());
         matched.push(signal.iter().zip(values).map(|(a, b)| a * b).sum());
         signals.push(signal.iter().map(|value| value * value).sum::<f64>().sqrt());

@@ -1,15 +1,14 @@
 //! The mean gradient of a batch, computed in parts on all cores.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use undertone_aggregation::{Bound, BoundedSum, Clipping, Estimator, NonFinite, ParamLayout};
 use undertone_mechanisms::{NoisedAverage, NonPrivate};
 use undertone_models::{SequenceModel, SequenceWorker, StepStats};
 
 use crate::error::Result;
+use crate::work_items::work_items;
 use undertone_local::batch;
-use undertone_local::on_threads;
 
 /// Number of examples per part. It is fixed, so that the parts of a batch, and with them the bits of its gradient, do not
 /// depend on the number of threads.
@@ -51,29 +50,17 @@ pub(super) fn descent(
     let targets: usize = parts.iter().map(|part| part.batch().targets_count()).sum();
     // The text is public, so nothing bounds a gradient.
     let sum = BoundedSum::new(Bound::new(Arc::clone(layout), Clipping::None, NonFinite::Refuse));
-    let next = AtomicUsize::new(0);
-    let stats = Mutex::new(vec![StepStats::default(); parts.len()]);
-    let work = |worker: &mut PartWorker| -> Result<()> {
-        loop {
-            let place = next.fetch_add(1, Ordering::Relaxed);
-            let Some(part) = parts.get(place) else {
-                return Ok(());
-            };
-            let PartWorker { worker, gradient } = worker;
-            let part_stats = worker.gradient(parameters, &part.batch(), gradient)?;
-            gradient.iter_mut().for_each(|value| *value = -*value);
-            sum.add(gradient, part_stats.targets as f64 / targets as f64)?;
-            // A poisoned lock means that another thread panicked; its panic is what the caller will see.
-            if let Ok(mut stats) = stats.lock() {
-                stats[place] = part_stats;
-            }
-        }
-    };
-    on_threads(workers, work)?;
+    let stats = work_items(workers, parts.len(), |worker, place| {
+        let PartWorker { worker, gradient } = worker;
+        let stats = worker.gradient(parameters, &parts[place].batch(), gradient)?;
+        gradient.iter_mut().for_each(|value| *value = -*value);
+        sum.add(gradient, stats.targets as f64 / targets as f64)?;
+        Ok(stats)
+    })?;
     let average = Estimator::Exact.apply(sum.into_raw()?)?;
     let mut total = StepStats::default();
     // In the order of the parts, so that the loss has the same bits too.
-    for part in stats.into_inner().unwrap_or_default() {
+    for part in stats {
         total.loss_sum += part.loss_sum;
         total.targets += part.targets;
         total.correct += part.correct;

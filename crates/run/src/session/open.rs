@@ -8,7 +8,6 @@ use undertone_accounting::participation::Participation;
 use undertone_aggregation::Estimator;
 use undertone_coordinator::chain::Chain;
 use undertone_coordinator::cohorts::Cohorts;
-use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::RunHead;
 use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::kept_examples;
@@ -23,7 +22,7 @@ use super::{SessionConfig, model_name, population, reads_counts};
 use crate::checkpoint::{self, Checkpoint};
 use crate::driver::workspace::{self, RunDirectory};
 use crate::driver::{
-    CONFIG_FILE, LEDGER_FILE, config_text, fresh_bytes, named_strategy, randomness, strategy_of,
+    CONFIG_FILE, LEDGER_FILE, config_text, named_strategy, randomness, round_entropy, strategy_of,
 };
 use crate::error::{Result, RunError};
 use crate::files;
@@ -130,7 +129,8 @@ pub(super) fn started(
     directory.write_mechanism(&plan)?;
     let genesis = genesis_of_session(directory.path())?;
     let (store, _, _) = FileStore::open(directory.path(), &genesis, 0)?;
-    let entropy = first_entropy(config)?;
+    // Its key is replaced before the first row.
+    let entropy = round_entropy(config.seed)?;
     let head = RunHead::new(&config.task, plan, None, &genesis, &entropy)?;
     Ok((people, head, store))
 }
@@ -176,7 +176,8 @@ fn replayed(
         return Err(RunError::damaged(&checkpoint::path(folder), message));
     }
     let rows = Journal::rows(folder, saved, known, config.seed)?;
-    let entropy = first_entropy(config)?;
+    // Its key is replaced before the first row.
+    let entropy = round_entropy(config.seed)?;
     let mut head = RunHead::new(&config.task, plan, None, genesis, &entropy)?;
     if saved > 0 {
         let path = found.noise_state(folder)?.filter(|_| saved < config.task.rounds);
@@ -201,12 +202,4 @@ fn chain_after(folder: &Path, genesis: &str, entries: &[LedgerEntry], rounds: u6
         Some(next) => Ok(Chain::at(next.previous_sha256.clone())),
         None => Ok(Chain::at(read_chain(&folder.join(LEDGER_FILE), genesis)?.1)),
     }
-}
-
-/// The entropy of a key that is replaced before the first row.
-fn first_entropy(config: &SessionConfig) -> Result<RoundEntropy> {
-    Ok(match config.seed {
-        Some(seed) => RoundEntropy::seeded(seed),
-        None => RoundEntropy::fresh(fresh_bytes()?),
-    })
 }

@@ -149,14 +149,11 @@ fn a_changed_byte_is_found_in_each_file() {
     ] {
         let path = folder.join(name);
         let whole = fs::read(&path).unwrap();
-        let place = whole
-            .windows(from.len())
-            .rposition(|window| window == from.as_bytes());
+        let mut windows = whole.windows(from.len());
+        let is_it = |window: &[u8]| window == from.as_bytes();
         let place = match name {
-            "ledger.jsonl" => whole
-                .windows(from.len())
-                .position(|window| window == from.as_bytes()),
-            _ => place,
+            "ledger.jsonl" => windows.position(is_it),
+            _ => windows.rposition(is_it),
         };
         let place = place.unwrap();
         let changed = [&whole[..place], to.as_bytes(), &whole[place + from.len()..]].concat();

@@ -1,6 +1,5 @@
 //! The directory of an ended task: its files, written whole or not at all.
 
-use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -15,11 +14,11 @@ use undertone_present::numbers::hex;
 use super::settings::{counts, genesis, source_sha256, trainings_json};
 use crate::driver::trainings_of;
 use crate::error::{Result, RunError};
+use crate::files;
 use crate::files::names::{
     INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE,
     SERVICE_FILE, TASK_FILE, VOCAB_FILE,
 };
-use crate::files::{self, PARTIAL};
 use crate::initial_model::{Description, Training};
 use crate::manifest::Manifest;
 use crate::privacy_page;
@@ -102,36 +101,7 @@ impl TaskExport<'_> {
     /// [`RunError::RunExists`] where the name is taken; [`RunError::Damaged`] for a ledger without an end; [`RunError::Io`] naming
     /// the path, and then nothing is left behind.
     pub fn write(&self, folder: &Path) -> Result<PrivacyReport> {
-        if files::exists(folder) {
-            return Err(RunError::RunExists {
-                path: folder.to_owned(),
-            });
-        }
-        let above = files::folder_of(folder);
-        fs::create_dir_all(above).map_err(|source| RunError::io("create", above, source))?;
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(PARTIAL);
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            builder.permissions(fs::Permissions::from_mode(0o777));
-        }
-        let staged = builder
-            .tempdir_in(above)
-            .map_err(|source| RunError::io("create", folder, source))?;
-        let report = self.fill(staged.path())?;
-        files::sync_folder(staged.path());
-        // Looked at again: a rename would take the place of an empty folder.
-        if files::exists(folder) {
-            return Err(RunError::RunExists {
-                path: folder.to_owned(),
-            });
-        }
-        fs::rename(staged.path(), folder).map_err(|source| RunError::io("write", folder, source))?;
-        // The folder has its name; there is nothing left to remove.
-        let _ = staged.keep();
-        files::sync_folder(above);
-        Ok(report)
+        files::new_folder(folder, |staged| self.fill(staged))
     }
 
     fn fill(&self, folder: &Path) -> Result<PrivacyReport> {
@@ -146,7 +116,7 @@ impl TaskExport<'_> {
         let write = |name: &str, bytes: &[u8]| files::write_atomic(&folder.join(name), bytes);
         write(TASK_FILE, super::text(self.file)?.as_bytes())?;
         let record = ServiceRecord::new(self.file, self.population, self.issuers)?;
-        write(SERVICE_FILE, &pretty(SERVICE_FILE, &record)?)?;
+        files::write_json(&folder.join(SERVICE_FILE), &record)?;
         write(VOCAB_FILE, self.vocabulary)?;
         if let Some(mechanism) = self.mechanism {
             write(MECHANISM_FILE, mechanism)?;
@@ -156,7 +126,7 @@ impl TaskExport<'_> {
         }
         write(LEDGER_FILE, &lines(self.ledger))?;
         write(METRICS_FILE, &lines(self.metrics))?;
-        write(PRIVACY_FILE, &pretty(PRIVACY_FILE, &report)?)?;
+        files::write_json(&folder.join(PRIVACY_FILE), &report)?;
         write(
             PRIVACY_PAGE,
             privacy_page::document(&self.file.task.name, &report).as_bytes(),
@@ -203,13 +173,6 @@ impl TaskExport<'_> {
 fn digest(line: &[u8]) -> String {
     use sha2::{Digest, Sha256};
     hex(&Sha256::digest(line))
-}
-
-fn pretty<T: Serialize>(name: &str, value: &T) -> Result<Vec<u8>> {
-    let mut text = serde_json::to_vec_pretty(value)
-        .map_err(|error| RunError::io("write", Path::new(name), error.into()))?;
-    text.push(b'\n');
-    Ok(text)
 }
 
 fn lines(lines: &[Vec<u8>]) -> Vec<u8> {

@@ -3,16 +3,25 @@
 mod forge;
 mod world;
 
-use undertone_coordinator::record::EndReason;
+use tempfile::TempDir;
+use undertone_coordinator::record::{EndReason, PrivacyReport};
 use undertone_coordinator::task::Purpose;
 
-use self::world::{EVALUATION, PLAIN, SECURE, World};
+use self::world::{EVALUATION, Made, PLAIN, SECURE, World};
 use super::*;
 use crate::verify::{Verification, verify};
 
 fn problems(verification: &Verification) -> Vec<String> {
     let checks = verification.checks.iter();
     checks.flat_map(|check| check.problems.clone()).collect()
+}
+
+/// Exports the task into a folder that is thrown away.
+fn exported(made: &Made<'_>) -> (TempDir, PathBuf, PrivacyReport) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("exported");
+    let report = made.export(&path).unwrap();
+    (folder, path, report)
 }
 
 /// Verifies and returns all problems.
@@ -29,9 +38,7 @@ fn found(verification: &Verification, name: &str) -> String {
 fn an_exported_task_verifies_and_says_who_vouched_for_its_users() {
     for text in [PLAIN, SECURE] {
         let world = World::new(text);
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("exported");
-        let report = world.completed().export(&path).unwrap();
+        let (_folder, path, report) = exported(&world.completed());
         let verification = verify(&path).unwrap();
         assert_eq!(problems(&verification), Vec::<String>::new(), "{text}");
         assert!(verification.holds());
@@ -77,9 +84,7 @@ fn an_exported_task_verifies_and_says_who_vouched_for_its_users() {
 fn an_exported_evaluation_has_no_model_and_verifies() {
     let world = World::new(EVALUATION);
     assert!(matches!(world.file.purpose, Purpose::Evaluate { .. }));
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("exported");
-    let report = world.completed().export(&path).unwrap();
+    let (_folder, path, report) = exported(&world.completed());
     assert!(!path.join("model.safetensors").exists());
     assert_eq!(verified(&path), Vec::<String>::new());
     let said = report.statements.join("\n");
@@ -93,10 +98,7 @@ fn an_exported_evaluation_has_no_model_and_verifies() {
 #[test]
 fn a_task_that_was_stopped_names_its_last_attempts_and_verifies() {
     let world = World::new(PLAIN);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("stopped");
-    let stopped = world.made(3, EndReason::Stopped);
-    let report = stopped.export(&path).unwrap();
+    let (_folder, path, report) = exported(&world.made(3, EndReason::Stopped));
     assert_eq!(verified(&path), Vec::<String>::new());
     assert_eq!(report.observed.unwrap().rounds, 3);
     let ledger = std::fs::read_to_string(path.join("ledger.jsonl")).unwrap();
@@ -111,9 +113,7 @@ fn a_task_that_was_stopped_names_its_last_attempts_and_verifies() {
 #[test]
 fn a_ledger_of_devices_states_the_declared_schema() {
     let world = World::changed(PLAIN, &[("service.ledger", "\"device\"")]);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("exported");
-    let report = world.completed().export(&path).unwrap();
+    let (_folder, path, report) = exported(&world.completed());
     assert_eq!(verified(&path), Vec::<String>::new());
     let schema = report.observed.unwrap().schema.unwrap();
     assert_eq!((schema.min_sep, schema.max_part), (3, 2));
@@ -128,9 +128,7 @@ fn a_ledger_of_devices_states_the_declared_schema() {
 #[test]
 fn a_parity_test_says_that_its_noise_is_known() {
     let world = World::changed(PLAIN, &[("seed", "7")]);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("exported");
-    let report = world.completed().export(&path).unwrap();
+    let (_folder, path, report) = exported(&world.completed());
     assert_eq!(verified(&path), Vec::<String>::new());
     assert!(report.warnings.iter().any(|warning| warning.contains("seeded")));
     let ledger = std::fs::read_to_string(path.join("ledger.jsonl")).unwrap();
@@ -141,9 +139,7 @@ fn a_parity_test_says_that_its_noise_is_known() {
 #[test]
 fn a_task_that_starts_from_a_model_names_its_trainings() {
     let world = World::changed(PLAIN, &[("initial_model", "\"public.safetensors\"")]);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("exported");
-    world.completed().export(&path).unwrap();
+    let (_folder, path, _) = exported(&world.completed());
     assert_eq!(verified(&path), Vec::<String>::new());
     let described = std::fs::read_to_string(path.join("initial_model.json")).unwrap();
     assert!(described.contains("undescribed"), "{described}");

@@ -9,10 +9,8 @@ mod replay;
 
 use std::path::Path;
 
-use serde_json::Value;
-
 use self::bounds::Level;
-use super::same::{Precision, differences, exactly};
+use super::same::exactly;
 use super::subject::Subject;
 use super::{Check, Run, replays};
 use crate::audit::lane::{self, Recorded};
@@ -48,7 +46,7 @@ pub(super) fn agree(run: &Run<'_>, report: Option<&PrivacyReport>) -> Option<Che
         Ok(audit) => {
             let made = made_again(run, report, &audit, &mut check);
             if let Some(made) = check.keep(made) {
-                compare(&made, &audit, &mut check);
+                check.agree(AUDIT_FILE, &made, &audit);
             }
             check.found = audit.verdict;
         }
@@ -107,7 +105,7 @@ fn one_per_level(written: &Audit) -> Result<()> {
     limit("audit.json, alarms", MAX_ALARMS, written.alarms.len())?;
     let mut known: Vec<(Kind, String)> = Vec::new();
     for (number, audit) in std::iter::once(written).chain(&written.others).enumerate() {
-        let sections = sections_of(audit);
+        let sections: Vec<(Kind, &str)> = audit.sections().collect();
         if number > 0 && sections.len() != 1 {
             let key = Place::Other(number - 1).key("sections");
             return Err(RunError::value(&key, "one section", sections.len()));
@@ -150,26 +148,6 @@ fn one_per_level(written: &Audit) -> Result<()> {
 fn short(text: &str) -> String {
     const SHOWN: usize = 200;
     text.chars().take(SHOWN).collect()
-}
-
-/// The kind and the level of each section of an audit.
-fn sections_of(audit: &Audit) -> Vec<(Kind, &str)> {
-    let canaries = audit.canaries.first();
-    let canaries = canaries.map(|bound| (Kind::Canaries, bound.level.as_str()));
-    let noise = audit.noise.as_ref().map(|noise| {
-        let level = match noise.source {
-            Source::ThisRun => lane::LEVEL,
-            Source::Rehearsal => MECHANISM,
-        };
-        (Kind::Noise, level)
-    });
-    let replay = audit.replay.as_ref();
-    let replay = replay.map(|replay| (Kind::Replay, replay.tested.as_str()));
-    let exposure = audit.exposure.as_ref().map(|_| (Kind::Exposure, text::LEVEL));
-    [canaries, noise, replay, exposure]
-        .into_iter()
-        .flatten()
-        .collect()
 }
 
 /// The place of an audit in the file.
@@ -335,10 +313,4 @@ pub(super) fn lane(run: &Run<'_>) -> Option<Check> {
         run.entries.len()
     );
     Some(check)
-}
-
-fn compare(made: &Audit, written: &Audit, check: &mut Check) {
-    let value = |audit: &Audit| serde_json::to_value(audit).unwrap_or(Value::Null);
-    let (made, written) = (value(made), value(written));
-    check.problems(differences(AUDIT_FILE, &made, &written, Precision::Recomputed));
 }

@@ -12,10 +12,7 @@ use undertone_present::numbers::hex;
 pub(super) fn stated(file: &TaskFile, record: &ServiceRecord) -> Check {
     let mut check = Check::new("identity");
     if record.version != 1 {
-        check.problem(format!(
-            "{SERVICE_FILE}, version: expected 1, got {}",
-            record.version
-        ));
+        check.wrong(format!("{SERVICE_FILE}, version"), 1, record.version);
     }
     if let Some(id) = check.keep(file.id(&record.population)) {
         let id = hex(&id);

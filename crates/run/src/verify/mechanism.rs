@@ -4,7 +4,7 @@ use std::path::Path;
 
 use undertone_mechanisms::{Mechanism, Strategy};
 
-use super::same::{Precision, differences, exactly};
+use super::same::exactly;
 use super::{Check, Run};
 use crate::driver::MECHANISM_FILE;
 
@@ -55,19 +55,11 @@ pub(super) fn matches_configuration(run: &Run<'_>) -> Check {
     let Ok(mechanism) = exactly::<Mechanism>(MECHANISM_FILE, &bytes) else {
         return check;
     };
-    let value = |mechanism: &Mechanism| serde_json::to_value(mechanism).unwrap_or_default();
-    let (made, got) = (value(bounded.mechanism()), value(&mechanism));
-    check.problems(differences(MECHANISM_FILE, &made, &got, Precision::Recomputed));
+    check.agree(MECHANISM_FILE, bounded.mechanism(), &mechanism);
     let unsearched = run.plan.unsearched_strategy(run.task());
     if let Some(expected) = unsearched.and_then(|made| check.keep(made)) {
-        let strategy = |strategy: &Strategy| serde_json::to_value(strategy).unwrap_or_default();
-        let (made, got) = (strategy(&expected), strategy(mechanism.strategy()));
-        check.problems(differences(
-            &format!("{MECHANISM_FILE}, strategy"),
-            &made,
-            &got,
-            Precision::Recomputed,
-        ));
+        let place = format!("{MECHANISM_FILE}, strategy");
+        check.agree(&place, &expected, mechanism.strategy());
     }
     check.found = format!("{}, as configured", mechanism.strategy().name());
     check

@@ -1,12 +1,9 @@
 //! `metrics.jsonl` against ledger and configuration: each figure that they determine, and the order of the records.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use sha2::{Digest, Sha256};
 
 use super::mechanism::keys_of;
-use super::same::{Precision, differences, exactly};
+use super::same::exactly;
 use super::subject::Subject;
 use super::{Check, Run};
 use crate::driver::{LEDGER_FILE, METRICS_FILE, evaluates, shows_epsilon, signal_to_noise};
@@ -15,12 +12,12 @@ use crate::evaluate::Metrics;
 use crate::files::{Line, Lines};
 use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
 use crate::task;
+use crate::work_items::work_items;
 use undertone_coordinator::account::Account;
 use undertone_coordinator::adaptive_clip::AdaptiveClip;
 use undertone_coordinator::plan::Spending;
 use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::task::Algorithm;
-use undertone_local::on_threads;
 use undertone_present::numbers::hex;
 
 /// The figures of `metrics.jsonl` that the files of a run do not determine.
@@ -156,20 +153,15 @@ fn epsilons(run: &Run<'_>, stated: &[bool]) -> Result<Vec<Option<f64>>> {
             asked.push((index, account.running()?));
         }
     }
-    let next = AtomicUsize::new(0);
-    let found = Mutex::new(vec![None; run.entries.len()]);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    on_threads(&mut vec![(); threads], |()| -> Result<()> {
-        while let Some((index, spending)) = asked.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let epsilon = spending.epsilon(&run.plan)?;
-            // A poisoned lock means that another thread panicked; its panic is what the caller will see.
-            if let Ok(mut found) = found.lock() {
-                found[*index] = epsilon;
-            }
-        }
-        Ok(())
+    let found = work_items(&mut vec![(); threads], asked.len(), |(), place| {
+        Ok(asked[place].1.epsilon(&run.plan)?)
     })?;
-    Ok(found.into_inner().unwrap_or_default())
+    let mut epsilons = vec![None; run.entries.len()];
+    for ((index, _), epsilon) in asked.iter().zip(found) {
+        epsilons[*index] = epsilon;
+    }
+    Ok(epsilons)
 }
 
 /// The sum of counts. Those of a foreign file may add up to more than 64 bits hold.
@@ -185,7 +177,7 @@ fn check_start(run: &Run<'_>, words: usize, start: &StartRecord, check: &mut Che
         Subject::Task { file, .. } => {
             let made = task::start_record(file, &run.plan, words);
             if let Some(expected) = check.keep(made) {
-                determined(&place, &expected, start, check);
+                check.agree(&place, &expected, start);
             }
             return;
         }
@@ -205,7 +197,7 @@ fn check_start(run: &Run<'_>, words: usize, start: &StartRecord, check: &mut Che
         warning: check.keep(warning).flatten(),
         ..start.clone()
     };
-    determined(&place, &expected, start, check);
+    check.agree(&place, &expected, start);
     let Some(sizes) = &start.user_sizes else {
         check.problem(format!("{place}.user_sizes: missing"));
         return;
@@ -295,7 +287,7 @@ fn check_round(run: &Run<'_>, record: &RoundRecord, determined_by: &Determined<'
             matrix.unwrap_or_default(),
         ));
     }
-    determined(&place, &expected, record, check);
+    check.agree(&place, &expected, record);
     possible_round(run, record, entry, &place, check);
 }
 
@@ -417,7 +409,7 @@ fn check_evaluation(
         train_seconds: rounds.iter().fold(0.0, |sum, record| sum + record.seconds),
         ..record.clone()
     };
-    determined(&place, &expected, record, check);
+    check.agree(&place, &expected, record);
     possible_metrics(&format!("{place}.metrics"), &record.metrics, check);
 }
 
@@ -487,13 +479,6 @@ fn check_evaluations(run: &Run<'_>, evaluations: &[u64], check: &mut Check) {
             check.wrong(format!("{METRICS_FILE}, evaluation"), expected, count);
         }
     }
-}
-
-/// Compares two records of one kind leaf by leaf.
-fn determined<T: serde::Serialize>(place: &str, expected: &T, got: &T, check: &mut Check) {
-    let value = |record: &T| serde_json::to_value(record).unwrap_or_default();
-    let (expected, got) = (value(expected), value(got));
-    check.problems(differences(place, &expected, &got, Precision::Recomputed));
 }
 
 fn possible(place: &str, figure: f64, range: std::ops::RangeInclusive<f64>, check: &mut Check) {

@@ -3,7 +3,7 @@
 use undertone_data::Vocab;
 use undertone_models::weights;
 
-use super::same::{Precision, differences, exactly};
+use super::same::exactly;
 use super::{Check, Run};
 use crate::driver::{MODEL_FILE, trained_model};
 use crate::error::Result;
@@ -33,10 +33,8 @@ pub(super) fn matches_ledger(run: &Run<'_>, report: Option<&PrivacyReport>) -> C
         ));
     }
     if let Some(report) = report {
-        match description(run, vocabulary, report, &mut check) {
-            Ok(()) => {}
-            Err(error) => check.problem(error),
-        }
+        let described = description(run, vocabulary, report, &mut check);
+        check.keep(described);
     }
     check.found = format!("{}, those of round {}", run.counts, last.round);
     check
@@ -56,11 +54,7 @@ fn description(run: &Run<'_>, vocabulary: &Vocab, report: &PrivacyReport, check:
         return Ok(());
     };
     match exactly::<Description>(&place, text.as_bytes()) {
-        Ok(written) => {
-            let value = |of: &Description| serde_json::to_value(of).unwrap_or_default();
-            let (made, written) = (value(&made), value(&written));
-            check.problems(differences(&place, &made, &written, Precision::Recomputed));
-        }
+        Ok(written) => check.agree(&place, &made, &written),
         Err(problems) => check.problems(problems),
     }
     Ok(())

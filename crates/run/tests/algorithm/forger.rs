@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use leaves::{Change, changes};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use undertone_present::numbers::hex;
 use undertone_run::config::RunConfig;
 use undertone_run::verify::{Verification, verify};
 
@@ -183,10 +184,7 @@ impl Run {
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hex(&Sha256::digest(bytes))
 }
 
 fn joined(lines: &[Value]) -> String {
@@ -273,14 +271,18 @@ fn forge(run: &Run, stride: usize) -> usize {
     made
 }
 
-/// Whole records removed, added and exchanged.
-fn records(run: &Run, ledger: &[Value], metrics: &[Value], accepted: &mut Vec<String>) -> usize {
-    let whole = |what: &str| Change {
+/// A change that is more than that of a leaf.
+fn whole(what: &str) -> Change {
+    Change {
         path: String::new(),
         key: String::new(),
         what: what.to_owned(),
         value: Value::Null,
-    };
+    }
+}
+
+/// Whole records removed, added and exchanged.
+fn records(run: &Run, ledger: &[Value], metrics: &[Value], accepted: &mut Vec<String>) -> usize {
     let mut made = 0;
     let mut forge = |place: &str, what: &str, forge: &dyn Fn()| {
         made += 1;
@@ -428,12 +430,7 @@ fn another_configuration_does_not_fit_the_claims() {
     ] {
         let config = run.read("config.toml");
         assert!(config.contains(from), "{from} is not in {config}");
-        let change = Change {
-            path: String::new(),
-            key: String::new(),
-            what: format!("{from} to {to}"),
-            value: Value::Null,
-        };
+        let change = whole(&format!("{from} to {to}"));
         let accepted = run.refuses("config.toml", &change, || {
             run.write("config.toml", &config.replacen(from, to, 1));
             run.rechain(&run.lines("ledger.jsonl"), true);

@@ -36,10 +36,7 @@ fn a_run_that_is_ended_anywhere_and_resumed_has_the_bytes_of_a_whole_one() {
             "cohort.sampling=fixed_size",
         ],
     ] {
-        let Ok(config) = crate::support::parsed(&changes) else {
-            panic!("{changes:?}: {}", crate::support::parsed(&changes).unwrap_err());
-        };
-        let file = RunFile::new(config, ".");
+        let file = RunFile::new(config(&changes), ".");
         let whole = tempfile::tempdir().unwrap();
         train(&file, &options(whole.path()), &Silent).unwrap();
         let expected = std::fs::read(whole.path().join("test/model.safetensors")).unwrap();

@@ -1,11 +1,14 @@
 //! The lane of a run: it leaves the model as it is, tests the noise of the run itself, and can be read by a stranger.
 
+use serde_json::{Value, json};
 use undertone_run::config::RunFile;
 use undertone_run::publish::publish;
-use undertone_run::verify::{read_lane, verify};
+use undertone_run::verify::read_lane;
 use undertone_run::{Silent, train as train_file};
 
-use crate::support::{bytes, check_refusals, config, cut_and_resumed, holds, options, parsed, train};
+use crate::support::{
+    bytes, changed, check_refusals, config, cut_and_resumed, holds, options, parsed, problems, train,
+};
 
 const LANE: &str = "audit={lane=40,noise_probe=24}";
 const PROBES: &str = "audit={noise_probe=24}";
@@ -216,36 +219,26 @@ fn a_changed_lane_and_a_changed_bound_are_named() {
     undertone_run::audit::record(folder, audit).unwrap();
     holds(folder);
     let problems = || problems(folder);
-    let changed = |name: &str, from: &str, to: &str, expected: &str| {
-        let path = folder.join(name);
-        let before = std::fs::read(&path).unwrap();
-        let text = String::from_utf8(before.clone()).unwrap();
-        assert!(text.contains(from), "{name}: {text}");
-        std::fs::write(&path, text.replacen(from, to, 1)).unwrap();
-        let problems = problems();
-        assert!(problems.contains(expected), "{name}: {problems}");
-        std::fs::write(&path, before).unwrap();
-    };
-    changed(
-        "audit.json",
-        "\"statistic\": ",
-        "\"statistic\": 1",
-        "noise.tests[0].statistic",
-    );
-    changed("audit.json", "\"correct\": ", "\"correct\": 1", "correct");
-    changed(
-        "lane.json",
-        "\"canaries\": 40",
-        "\"canaries\": 41",
-        "lane.json: changed since",
-    );
     let coins = String::from_utf8(bytes(folder, "coins.json")).unwrap();
-    let from = if coins.contains("01") {
+    let (from, to) = if coins.contains("01") {
         ("01", "10")
     } else {
         ("10", "01")
     };
-    changed("coins.json", from.0, from.1, "names by their digest");
+    let statistic = "noise.tests[0].statistic";
+    for (name, from, to, expected) in [
+        ("audit.json", "\"statistic\": ", "\"statistic\": 1", statistic),
+        ("audit.json", "\"correct\": ", "\"correct\": 1", "correct"),
+        (
+            "lane.json",
+            "\"canaries\": 40",
+            "\"canaries\": 41",
+            "lane.json: changed since",
+        ),
+        ("coins.json", from, to, "names by their digest"),
+    ] {
+        changed(folder, name, from, to, expected);
+    }
     let path = folder.join("lane.f32");
     let before = std::fs::read(&path).unwrap();
     std::fs::write(&path, &before[4..]).unwrap();
@@ -256,13 +249,6 @@ fn a_changed_lane_and_a_changed_bound_are_named() {
     );
     std::fs::write(&path, [&before[..], &[0; 4]].concat()).unwrap();
     assert!(problems().contains("lane.f32"), "{}", problems());
-}
-
-/// The problems that verification finds in a folder.
-fn problems(folder: &std::path::Path) -> String {
-    let verification = verify(folder).expect("a verification");
-    let all = verification.checks.into_iter().flat_map(|check| check.problems);
-    all.collect::<Vec<_>>().join("\n")
 }
 
 /// Values of 1.2 MB, and as much of the names of the users whose rounds the canaries have: more than other small files may have.
@@ -362,38 +348,39 @@ fn bounds_whose_coins_are_gone_follow_from_their_counts() {
     std::fs::remove_file(folder.join("coins.json")).unwrap();
     holds(folder);
     let path = folder.join("audit.json");
-    let honest: serde_json::Value = serde_json::from_slice(&bytes(folder, "audit.json")).unwrap();
-    let forge = |expected: &str, change: &dyn Fn(&mut serde_json::Value)| {
+    let honest: Value = serde_json::from_slice(&bytes(folder, "audit.json")).unwrap();
+    let forge = |expected: &str, change: &dyn Fn(&mut Value)| {
         let mut forged = honest.clone();
         change(&mut forged);
         std::fs::write(&path, forged.to_string()).unwrap();
         let problems = problems(folder);
         assert!(problems.contains(expected), "{expected}: {problems}");
     };
-    for key in ["guesses", "guesses_fdp", "probes", "canaries"] {
-        forge(&format!("plan.{key}"), &|audit| audit["plan"][key] = 12.into());
+    for (key, value) in [
+        ("guesses", json!(12)),
+        ("guesses_fdp", json!(12)),
+        ("probes", json!(12)),
+        ("canaries", json!(12)),
+        ("significance", json!(0.4)),
+        ("headline", json!("gaussian.shift")),
+    ] {
+        forge(&format!("plan.{key}"), &|audit| {
+            audit["plan"][key] = value.clone()
+        });
     }
-    forge("plan.significance", &|audit| {
-        audit["plan"]["significance"] = 0.4.into();
-    });
-    forge("plan.headline", &|audit| {
-        audit["plan"]["headline"] = "gaussian.shift".into();
-    });
-    forge("canaries[0].confidence", &|audit| {
-        audit["canaries"][0]["confidence"] = 0.6.into();
-    });
-    forge("canaries[1].assumption", &|audit| {
-        audit["canaries"][1]["assumption"] = "none".into();
-    });
-    forge("canaries[0].unknown_to_attacker", &|audit| {
-        audit["canaries"][0]["unknown_to_attacker"] = serde_json::json!(["coins"]);
-    });
+    for (place, key, value) in [
+        (0, "confidence", json!(0.6)),
+        (1, "assumption", json!("none")),
+        (0, "unknown_to_attacker", json!(["coins"])),
+        (1, "in", json!(40)),
+        (0, "level", json!("model")),
+    ] {
+        forge(&format!("canaries[{place}].{key}"), &|audit| {
+            audit["canaries"][place][key] = value.clone();
+        });
+    }
     forge("canaries[0].in`: expected at most 40 canaries", &|audit| {
         audit["canaries"][0]["in"] = 41.into();
-    });
-    forge("canaries[1].in", &|audit| audit["canaries"][1]["in"] = 40.into());
-    forge("canaries[0].level", &|audit| {
-        audit["canaries"][0]["level"] = "model".into();
     });
     forge("canaries: expected 5 bounds, got 6", &|audit| {
         let copy = audit["canaries"][2].clone();

@@ -5,12 +5,13 @@ use std::path::Path;
 use undertone_run::audit::record::of_replay;
 use undertone_run::config::RunFile;
 use undertone_run::publish::publish;
-use undertone_run::replay::{Battery, PopulationMode, ReplayOptions, replay};
-use undertone_run::verify::{read_replays, verify};
+use undertone_run::replay::{ReplayOptions, replay};
+use undertone_run::verify::read_replays;
 use undertone_run::{RunOptions, Silent, config_digest, train as train_file};
 
+use crate::replay::questions;
 use crate::support::{
-    EndsAfter, bytes, check_refusals, config, cut_and_resumed, holds, ledger, options, parsed, train,
+    EndsAfter, bytes, changed, check_refusals, config, cut_and_resumed, holds, ledger, options, parsed, train,
 };
 
 const LIVE: &str = "audit={noise_probe=0,replay_every=2}";
@@ -71,14 +72,8 @@ const KINDS: [(&[&str], &[&str]); 9] = [
 fn made_again(run_dir: &Path) {
     let scratch = tempfile::tempdir().expect("a folder");
     let options = ReplayOptions {
-        scratch: scratch.path().to_owned(),
-        base: None,
-        threads: 1,
         users: 1,
-        rounds: None,
-        twin: false,
-        battery: Battery::Natural,
-        population: PopulationMode::Public,
+        ..questions(scratch.path())
     };
     let replayed = replay(run_dir, &options).expect("a replay");
     assert!(!replayed.contradicts());
@@ -206,44 +201,34 @@ fn changed_replays_are_named_and_published_ones_hold() {
     assert!(files.iter().any(|name| name == "replays.json"));
     holds(&published);
     assert_eq!(read_replays(&published).unwrap(), read_replays(folder).unwrap());
-    let changed = |name: &str, from: &str, to: &str, expected: &str| {
-        let path = folder.join(name);
-        let before = std::fs::read_to_string(&path).unwrap();
-        assert!(before.contains(from), "{name}: {before}");
-        std::fs::write(&path, before.replacen(from, to, 1)).unwrap();
-        let verification = verify(folder).unwrap();
-        let all = verification.checks.into_iter().flat_map(|check| check.problems);
-        let problems = all.collect::<Vec<_>>().join("\n");
-        assert!(problems.contains(expected), "{name}: {problems}");
-        std::fs::write(&path, before).unwrap();
-    };
-    changed("audit.json", "\"pairs\": 5", "\"pairs\": 6", "replay.pairs");
-    changed(
-        "audit.json",
-        "\"compared\": 5",
-        "\"compared\": 6",
-        "replay.checks[0].compared",
-    );
-    changed(
-        "replays.json",
-        "\"round\": 9",
-        "\"round\": 11",
-        "expected the replay of round 9",
-    );
-    changed("replays.json", "\"R1\"", "\"R8\"", "R8");
-    changed(
-        "replays.json",
-        "\"R1\"",
-        "\"R0\"",
-        "expected the checks R0, R1, R2, R3, R4 to have passed, got R0, R0",
-    );
-    changed("replays.json", "\"R0\",", "", "to have passed, got R1");
-    changed(
-        "replays.json",
-        "\"clip_norms_per_round\": 1",
-        "\"clip_norms_per_round\": 2",
-        "clip_norms_per_round",
-    );
+    let (audit, replays) = ("audit.json", "replays.json");
+    let all_passed = "expected the checks R0, R1, R2, R3, R4 to have passed, got R0, R0";
+    for (name, from, to, expected) in [
+        (audit, "\"pairs\": 5", "\"pairs\": 6", "replay.pairs"),
+        (
+            audit,
+            "\"compared\": 5",
+            "\"compared\": 6",
+            "replay.checks[0].compared",
+        ),
+        (
+            replays,
+            "\"round\": 9",
+            "\"round\": 11",
+            "expected the replay of round 9",
+        ),
+        (replays, "\"R1\"", "\"R8\"", "R8"),
+        (replays, "\"R1\"", "\"R0\"", all_passed),
+        (replays, "\"R0\",", "", "to have passed, got R1"),
+        (
+            replays,
+            "_per_round\": 1",
+            "_per_round\": 2",
+            "clip_norms_per_round",
+        ),
+    ] {
+        changed(folder, name, from, to, expected);
+    }
 }
 
 #[test]

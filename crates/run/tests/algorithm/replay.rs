@@ -4,7 +4,7 @@ use undertone_run::replay::{Battery, PopulationMode, Replay, ReplayOptions, repl
 
 use super::support::*;
 
-fn questions(scratch: &std::path::Path) -> ReplayOptions {
+pub(crate) fn questions(scratch: &std::path::Path) -> ReplayOptions {
     ReplayOptions {
         scratch: scratch.to_owned(),
         base: None,

@@ -113,6 +113,25 @@ pub(crate) fn holds(folder: &Path) {
     assert!(verification.holds(), "{:?}", verification.checks);
 }
 
+/// The problems that verification finds in a folder.
+pub(crate) fn problems(folder: &Path) -> String {
+    let verification = undertone_run::verify::verify(folder).expect("a verification");
+    let all = verification.checks.into_iter().flat_map(|check| check.problems);
+    all.collect::<Vec<_>>().join("\n")
+}
+
+/// Puts a text in the place of another one in a file of a run, and expects `verify` to say so. The file is put back.
+#[track_caller]
+pub(crate) fn changed(folder: &Path, name: &str, from: &str, to: &str, expected: &str) {
+    let before = bytes(folder, name);
+    let text = String::from_utf8(before.clone()).expect("UTF-8");
+    assert!(text.contains(from), "{name}: {text}");
+    std::fs::write(folder.join(name), text.replacen(from, to, 1)).expect("writing");
+    let problems = problems(folder);
+    assert!(problems.contains(expected), "{name}: {problems}");
+    std::fs::write(folder.join(name), before).expect("writing");
+}
+
 /// A finished run that was cut after so many rounds and resumed.
 pub(crate) fn cut_and_resumed(file: &RunFile, rounds: u64) -> (tempfile::TempDir, Summary) {
     let folder = tempfile::tempdir().expect("a folder");

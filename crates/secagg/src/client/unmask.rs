@@ -126,9 +126,7 @@ impl Uploaded {
             ),
             ("survivors", terms.min_survivors(), survivors.count()),
         ] {
-            if got < needed {
-                return Err(SecAggError::TooFew { what, needed, got });
-            }
+            at_least(what, needed, got)?;
         }
         Ok(())
     }

@@ -170,17 +170,19 @@ struct Meter {
 impl Meter {
     /// A message on its way up, as it arrives.
     fn up<M: Message>(&self, message: &M) -> Result<M> {
-        let bytes = message.encode();
-        self.up.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        M::decode(&bytes)
+        sent(message, &self.up)
     }
 
     /// A message on its way down, as it arrives.
     fn down<M: Message>(&self, message: &M) -> Result<M> {
-        let bytes = message.encode();
-        self.down.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        M::decode(&bytes)
+        sent(message, &self.down)
     }
+}
+
+fn sent<M: Message>(message: &M, counter: &AtomicU64) -> Result<M> {
+    let bytes = message.encode();
+    counter.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    M::decode(&bytes)
 }
 
 impl<'a> Session<'a> {

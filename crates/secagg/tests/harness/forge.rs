@@ -1,9 +1,10 @@
 //! Forgeries of a lying server: entries with any keys, rosters over any leaves. This module shares no code with the crate.
 
 use ed25519_dalek::{Signer, SigningKey};
+use rand_core::Rng;
 use sha2::{Digest, Sha256};
 use undertone_secagg::message::{Neighbour, Roster};
-use undertone_secagg::{Context, Digest32, Entry, Members, Params, SessionId};
+use undertone_secagg::{Context, Digest32, Entry, Members, Params, SessionId, Topology};
 
 pub(crate) fn labelled(label: &str, parts: &[&[u8]]) -> Digest32 {
     let mut hash = Sha256::new();
@@ -15,6 +16,13 @@ pub(crate) fn labelled(label: &str, parts: &[&[u8]]) -> Digest32 {
         hash.update(part);
     }
     hash.finalize().into()
+}
+
+/// An X25519 key of a secret that nobody keeps.
+pub(crate) fn agreement_key(rng: &mut impl Rng) -> Digest32 {
+    let mut secret = [0; 32];
+    rng.fill_bytes(&mut secret);
+    x25519_dalek::PublicKey::from(&x25519_dalek::StaticSecret::from(secret)).to_bytes()
 }
 
 /// The entry of the identity with this seed, for any two keys, signed for the context.
@@ -40,6 +48,14 @@ pub(crate) fn signature(seed: &[u8; 32], session: &SessionId, survivors: &Member
         .for_each(|index| bits[index as usize / 8] |= 1 << (index % 8));
     let signed = labelled("survivors", &[session.as_bytes(), &n.to_le_bytes(), &bits]);
     SigningKey::from_bytes(seed).sign(&signed).to_bytes()
+}
+
+/// The neighbours of a client on the ring.
+pub(crate) fn neighbours(topology: Topology, index: u32) -> impl Iterator<Item = u32> {
+    let (n, k) = (topology.clients(), topology.neighbours());
+    let near = (1..=k / 2).flat_map(move |step| [(index + step) % n, (index + n - step) % n]);
+    let opposite = (k % 2 == 1).then_some((index + n / 2) % n);
+    near.chain(opposite)
 }
 
 /// A tree over any leaves; a place without an entry has zeros in it.
@@ -91,14 +107,8 @@ impl Forged {
 
     /// The roster for the client at `index`: as an honest server would write it, over these leaves.
     pub(crate) fn roster(&self, params: Params, index: u32) -> Roster {
-        let topology = params.topology();
-        let (n, k) = (topology.clients(), topology.neighbours());
-        let mut places: Vec<u32> = (1..=k / 2)
-            .flat_map(|step| [(index + step) % n, (index + n - step) % n])
-            .collect();
-        if k % 2 == 1 {
-            places.push((index + n / 2) % n);
-        }
+        let n = params.topology().clients();
+        let mut places: Vec<u32> = neighbours(*params.topology(), index).collect();
         places.sort_unstable();
         let neighbour = |place: u32| Neighbour {
             index: place,

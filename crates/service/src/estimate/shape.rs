@@ -5,7 +5,6 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::task::TaskFile;
-use undertone_mechanisms::Strategy;
 
 use super::DeviceWork;
 use crate::error::Result;
@@ -156,13 +155,9 @@ fn shape(file: &TaskFile, privacy: &PrivacyPlan, model_bytes: u64, parameters: u
             })
         }
     };
-    let noise_buffers = match privacy.bounded().map(|bounded| bounded.mechanism().strategy()) {
-        None | Some(Strategy::Independent(_)) => 0,
-        Some(Strategy::Blt(blt)) => u32::try_from(blt.buffers()).unwrap_or(u32::MAX),
-        Some(Strategy::Banded(banded)) => u32::try_from(banded.bands()).unwrap_or(u32::MAX),
-        // A tree keeps a node per level. The other kinds are near it or below.
-        Some(_) => file.task.rounds.max(2).ilog2() + 1,
-    };
+    let rounds = usize::try_from(file.task.rounds).unwrap_or(usize::MAX);
+    let strategy = privacy.bounded().map(|bounded| bounded.mechanism().strategy());
+    let noise_buffers = strategy.map_or(0, |strategy| strategy.kept_vectors(rounds));
     Ok(Shape {
         rounds: file.task.rounds,
         goal: file.goal(),
@@ -178,7 +173,7 @@ fn shape(file: &TaskFile, privacy: &PrivacyPlan, model_bytes: u64, parameters: u
         model_bytes,
         plan_bytes: PLAN_BYTES,
         upload_bytes: upload_bytes(privacy),
-        noise_buffers,
+        noise_buffers: u32::try_from(noise_buffers).unwrap_or(u32::MAX),
         groups,
         select_s: seconds(deadlines.select),
         report_s: seconds(deadlines.report),

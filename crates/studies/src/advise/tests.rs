@@ -37,6 +37,13 @@ fn file() -> RunFile {
     RunFile::new(parse_as(SMALL, Path::new("advice.toml"), &[]).unwrap(), ".")
 }
 
+fn corpus() -> (tempfile::TempDir, Corpus) {
+    let folder = tempfile::tempdir().unwrap();
+    let data = file().config.data;
+    let corpus = Corpus::open(&data, Path::new("."), folder.path(), &CorpusProgress(&Silent)).unwrap();
+    (folder, corpus)
+}
+
 fn request() -> AdviceRequest {
     AdviceRequest {
         compute_budget: 128,
@@ -74,9 +81,7 @@ fn epsilon_of(configured: &Configured, group_size: u64, advice: &Advice) -> f64 
 #[test]
 fn the_advice_is_what_its_parts_say() {
     let advice = ask(&request(), None).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let data = file().config.data;
-    let corpus = Corpus::open(&data, Path::new("."), folder.path(), &CorpusProgress(&Silent)).unwrap();
+    let (_folder, corpus) = corpus();
     let users = corpus.partition(Split::Train);
     let sizes: Vec<u64> = users.users().map(|user| user.num_examples() as u64).collect();
     assert_eq!(advice.users, sizes.len() as u64);
@@ -119,17 +124,9 @@ fn the_advice_is_what_its_parts_say() {
 /// The median of norms that are computed by other means: one gradient per example, added up in double precision.
 #[test]
 fn gradient_norms_are_those_computed_by_hand() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = file().config;
-    let corpus = Corpus::open(
-        &config.data,
-        Path::new("."),
-        folder.path(),
-        &CorpusProgress(&Silent),
-    )
-    .unwrap();
+    let (_folder, corpus) = corpus();
     let users = corpus.partition(Split::Train);
-    let model = config.task.model.build(corpus.vocab().len()).unwrap();
+    let model = file().config.task.model.build(corpus.vocab().len()).unwrap();
     let parameters = model.initial_params(7);
     let randomness = Randomness::seeded(1);
     let all = users.num_users();

@@ -20,7 +20,7 @@ use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSu
 use undertone_coordinator::task::{Algorithm, ClipConfig, TaskConfig};
 use undertone_mechanisms::audit::Definition;
 use undertone_mechanisms::{IdentityMatrix, Strategy};
-use undertone_run::audit::canaries::{Lane, matched_filters};
+use undertone_run::audit::canaries::{Lane, matched_filters, signal};
 use undertone_run::audit::final_model::{FinalModel, Rounds};
 use undertone_run::audit::record::Control;
 use undertone_run::error::{Result, RunError};
@@ -229,20 +229,6 @@ fn interference(disturbance: f64, noise_multiplier: f64, coordinates: u64) -> Re
     Ok(1.0 + part)
 }
 
-/// The signal of each canary in the whitened rounds, from the rounds that it was drawn in.
-fn signals_of(definition: &Definition, drawn: &[Vec<usize>]) -> Result<Vec<Vec<f64>>> {
-    let of_canary = |rounds: &Vec<usize>| -> Result<Vec<f64>> {
-        let mut signal = vec![0.0; definition.rounds()];
-        for &round in rounds {
-            for (sum, entry) in signal.iter_mut().zip(definition.release_column(round)?) {
-                *sum += entry;
-            }
-        }
-        Ok(signal)
-    };
-    drawn.iter().map(of_canary).collect()
-}
-
 /// The head that a resumed run would go on with.
 fn resumed(
     task: &TaskConfig,
@@ -332,7 +318,8 @@ pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Resul
                         let cohort = cohorts.draw(round as u64, randomness)?;
                         cohort.users.iter().for_each(|&canary| drawn[canary].push(round));
                     }
-                    disturbance(&signals_of(known, &drawn)?)
+                    let signals = drawn.iter().map(|rounds| signal(known, rounds));
+                    disturbance(&signals.collect::<Result<Vec<_>>>()?)
                 }
                 (None, Some(coins)) => disturbance_of_coins(coins, canaries, rounds),
                 (None, None) => f64::NAN,

@@ -37,24 +37,28 @@ fn size(noise_factor: f64) -> Size {
     }
 }
 
-fn lane_of(task: &TaskConfig, size: &Size, seed: u64) -> Lane {
-    let setting = Setting {
+fn setting(task: &TaskConfig) -> Setting<'_> {
+    Setting {
         task,
         strategy: None,
         users: 1000,
-    };
-    lane::run(&setting, size, &Randomness::seeded(seed)).unwrap()
+    }
+}
+
+fn lane_of(task: &TaskConfig, size: &Size, seed: u64) -> Lane {
+    lane::run(&setting(task), size, &Randomness::seeded(seed)).unwrap()
+}
+
+/// The refusal of a rehearsal.
+fn refused(task: &TaskConfig, size: &Size) -> String {
+    let refused = lane::run(&setting(task), size, &Randomness::seeded(1));
+    refused.unwrap_err().to_string()
 }
 
 fn audit(task: &TaskConfig, size: Size, seed: u64) -> Audit {
     let mut pass = 0;
-    let setting = Setting {
-        task,
-        strategy: None,
-        users: 1000,
-    };
     let audit = MechanismAudit {
-        setting,
+        setting: setting(task),
         size,
         config_sha256: "00",
         canaries: true,
@@ -155,14 +159,7 @@ fn random_directions_agree_with_coordinates_of_their_own() {
             directions: Some(directions),
             ..size(1.0)
         };
-        let task = task(more);
-        let setting = Setting {
-            task: &task,
-            strategy: None,
-            users: 1000,
-        };
-        let refused = super::lane::run(&setting, &few, &Randomness::seeded(1)).unwrap_err();
-        let refused = refused.to_string();
+        let refused = refused(&task(more), &few);
         assert!(
             refused.contains("--directions") && refused.contains(enough),
             "{refused}"
@@ -287,14 +284,7 @@ fn what_a_rehearsal_does_not_cover_is_refused_by_name() {
     let refused = |more: &str, change: &dyn Fn(&mut TaskConfig)| {
         let mut task = task(more);
         change(&mut task);
-        let setting = Setting {
-            task: &task,
-            strategy: None,
-            users: 1000,
-        };
-        lane::run(&setting, &size(1.0), &Randomness::seeded(1))
-            .unwrap_err()
-            .to_string()
+        refused(&task, &size(1.0))
     };
     let error = refused(POISSON, &|task| task.privacy = None);
     assert!(error.contains("privacy"), "{error}");

@@ -20,9 +20,9 @@ use undertone_run::files;
 use undertone_run::files::names::{PRIVACY_FILE, SWEEP_FILE};
 use undertone_run::manifest::MANIFEST_FILE;
 use undertone_run::sweep::{CANDIDATES, Score, SweepStatement, measure};
-use undertone_run::{RunOptions, Silent, checkpoint};
+use undertone_run::{RunOptions, Silent};
 
-use super::{Sweep, Trial, TrialState};
+use super::{Sweep, Trial};
 
 /// `[private]` of a sweep file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -149,15 +149,7 @@ impl Sweep {
     ) -> Result<f64> {
         let out = candidates.work();
         let run_dir = out.join(&trial.file.config.task.name);
-        let resume = match trial.state(&out)? {
-            TrialState::Finished => {
-                checkpoint::remove(&run_dir)?;
-                None
-            }
-            TrialState::Begun => Some(files::exists(&checkpoint::path(&run_dir))),
-            TrialState::New => Some(false),
-        };
-        if let Some(resume) = resume {
+        if let Some(resume) = trial.resume(&out)? {
             let options = RunOptions {
                 out: out.clone(),
                 resume,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::sync::{Barrier, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
@@ -274,7 +274,39 @@ impl Spread {
 }
 
 /// A measurement that ends by its number of requests.
-pub(super) const NO_END: Duration = Duration::from_secs(3600);
+pub(super) const NO_END: Duration = Duration::from_secs(7200);
+
+/// Assigns this number of devices of a new task: the first alone, the others on so many connections to these places in turn.
+pub(super) fn assign_all(
+    places: &[Place],
+    devices: &Devices,
+    number: u64,
+    connections: usize,
+) -> anyhow::Result<(Vec<Session>, Spread)> {
+    let first = devices.first(&mut Connection::open(&places[0])?, 0, None)?;
+    let requests = devices.check_ins(1..number, 1, 0);
+    let slots: Vec<OnceLock<Session>> = requests.iter().map(|_| OnceLock::new()).collect();
+    let assign = |connection: &mut Connection, number: usize| {
+        let session = Session::read(connection.exchange(&requests[number], &[])?.success()?)?;
+        // Each number is called once.
+        let _ = slots[number].set(session);
+        Ok(())
+    };
+    let done = spread_over(places, connections, requests.len(), NO_END, assign)?;
+    let others = slots.into_iter().filter_map(OnceLock::into_inner);
+    Ok((std::iter::once(first).chain(others).collect(), done))
+}
+
+/// Uploads the update of every session, on so many connections to these places in turn.
+pub(super) fn report_all(
+    places: &[Place],
+    sessions: &[Session],
+    update: &Update,
+    connections: usize,
+) -> anyhow::Result<Spread> {
+    let report = |connection: &mut Connection, number: usize| sessions[number].report(connection, update);
+    spread_over(places, connections, sessions.len(), NO_END, report)
+}
 
 /// Makes `count` calls of `work` on this number of connections. No call begins after `until`, counted from the first one.
 pub(super) fn spread(

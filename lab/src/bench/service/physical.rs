@@ -14,6 +14,7 @@ use undertone_protocol::{Label, Signer, limits, verify_proof};
 use undertone_service::tls;
 
 use super::client::{Place, Stream, tls_config};
+use crate::bench::usage::median;
 
 /// Number of cores of the machine.
 pub(super) fn cores() -> usize {
@@ -199,8 +200,7 @@ pub(super) fn synced(folder: &Path) -> anyhow::Result<f64> {
     };
     let mut all = write().with_context(|| format!("writing {}", path.display()))?;
     std::fs::remove_file(&path)?;
-    all.sort_by(f64::total_cmp);
-    Ok(all[TIMES / 2])
+    Ok(median(&mut all))
 }
 
 /// A database as the store has one, with one table.

@@ -13,7 +13,7 @@ use undertone_service::data_folder;
 use super::Sizes;
 use super::client::{Connection, Place};
 use super::host::Server;
-use super::load::{Devices, NO_END, Session, Spread, Update, spread_over};
+use super::load::{Devices, NO_END, Session, Spread, Update, assign_all, report_all, spread_over};
 use super::physical;
 use super::table::{Figure, rounded};
 use super::tasks::{Model, Task};
@@ -97,20 +97,9 @@ fn begin(sizes: &Sizes, database: &database::Server, processes: usize) -> anyhow
     };
     let places: Vec<Place> = servers.iter().map(|server| server.place.clone()).collect();
     let devices = Devices::new(folder.path(), task)?;
-    let first = devices.first(&mut Connection::open(&places[0])?, 0, None)?;
-    let requests = devices.check_ins(1..number, 1, 0);
-    let slots: Vec<std::sync::OnceLock<Session>> =
-        requests.iter().map(|_| std::sync::OnceLock::new()).collect();
-    let assign = |connection: &mut Connection, number: usize| {
-        let session = Session::read(connection.exchange(&requests[number], &[])?.success()?)?;
-        // Each number is called once.
-        let _ = slots[number].set(session);
-        Ok(())
-    };
-    let assigned = spread_over(&places, sizes.callers, requests.len(), NO_END, assign)?;
-    let others = slots.into_iter().filter_map(std::sync::OnceLock::into_inner);
+    let (sessions, assigned) = assign_all(&places, &devices, number, sizes.callers)?;
     Ok(Round {
-        sessions: std::iter::once(first).chain(others).collect(),
+        sessions,
         places,
         devices,
         assigned,
@@ -149,15 +138,7 @@ fn uploads(sizes: &Sizes, round: &Round, with: &dyn Fn(Value) -> Value) -> anyho
     let update = Update::new(round.model.parameters);
     let bytes = round.model.bytes();
     let before = physical::uploads(sizes.connections, false, bytes, sizes.seconds / 2.0)?;
-    let report_one =
-        |connection: &mut Connection, number: usize| round.sessions[number].report(connection, &update);
-    let done = spread_over(
-        &round.places,
-        sizes.connections,
-        round.sessions.len(),
-        NO_END,
-        report_one,
-    )?;
+    let done = report_all(&round.places, &round.sessions, &update, sizes.connections)?;
     let started = Instant::now();
     let number = round.sessions.len() as u64;
     round

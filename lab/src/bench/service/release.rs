@@ -18,6 +18,7 @@ use super::needs::Needs;
 use super::physical::{self, Database};
 use super::table::{Figure, Target, rounded};
 use super::tasks::{Model, Task};
+use crate::bench::usage::median;
 
 /// Parameters of the next-word LSTM of the StackOverflow experiments.
 const PARAMETERS: u64 = 4_050_000;
@@ -27,12 +28,6 @@ const GOAL: u64 = 8;
 
 /// Number of rounds that are measured.
 const ROUNDS: usize = 5;
-
-/// The middle value.
-pub(super) fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
 
 /// From the answer to the last commit until a device has the next model.
 pub(super) fn next_model(sizes: &Sizes) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! Updates of many megabytes: their speed beside raw connections, whole rounds, and the memory of the server.
 
+use std::slice::from_ref;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -8,7 +9,7 @@ use undertone_aggregation::{Bound, BoundedSum, Clipping, NonFinite, ParamLayout}
 use super::Sizes;
 use super::client::Connection;
 use super::host::Server;
-use super::load::{Devices, Session, Update, spread};
+use super::load::{Devices, Session, Spread, Update, assign_all, report_all};
 use super::needs::Needs;
 use super::physical;
 use super::requests::difference;
@@ -20,8 +21,6 @@ const PARAMETERS: u64 = 1_350_000;
 
 /// Devices per upload that is measured by itself.
 const DEVICES_PER_UPLOAD: u64 = 25;
-
-const NO_END: Duration = Duration::from_secs(7200);
 
 /// Values that the server keeps per parameter beside the sum: model, moments and buffers of the noise.
 const KEPT: u64 = 4 + 4;
@@ -54,27 +53,23 @@ struct Assigned {
     _folder: tempfile::TempDir,
 }
 
+impl Assigned {
+    /// Uploads the updates of all devices.
+    fn report_all(&self, sizes: &Sizes) -> anyhow::Result<Spread> {
+        let place = from_ref(&self.server.place);
+        report_all(place, &self.sessions, &self.update, sizes.connections)
+    }
+}
+
 fn assigned(sizes: &Sizes, model: &Model, number: u64, tls: bool) -> anyhow::Result<Assigned> {
     needs(sizes, model, number).check(&sizes.folder)?;
     let folder = sizes.temporary()?;
     let task = Task::plain(model.clone(), number).create(folder.path())?;
     let devices = Devices::new(folder.path(), task)?;
     let server = Server::start(folder.path(), tls)?;
-    let mut connection = Connection::open(&server.place)?;
-    let first = devices.first(&mut connection, 0, None)?;
-    let requests = devices.check_ins(1..number, 1, 0);
-    let slots: Vec<std::sync::OnceLock<Session>> =
-        requests.iter().map(|_| std::sync::OnceLock::new()).collect();
-    let assign = |connection: &mut Connection, number: usize| {
-        let session = Session::read(connection.exchange(&requests[number], &[])?.success()?)?;
-        // Each number is called once.
-        let _ = slots[number].set(session);
-        Ok(())
-    };
-    let done = spread(&server.place, sizes.callers, requests.len(), NO_END, assign)?;
-    let others = slots.into_iter().filter_map(std::sync::OnceLock::into_inner);
+    let (sessions, done) = assign_all(from_ref(&server.place), &devices, number, sizes.callers)?;
     Ok(Assigned {
-        sessions: std::iter::once(first).chain(others).collect(),
+        sessions,
         server,
         update: Update::new(model.parameters),
         devices,
@@ -100,15 +95,7 @@ fn alone(sizes: &Sizes, tls: bool) -> anyhow::Result<()> {
     let of = assigned(sizes, &model, number, tls)?;
     let raw_before = physical::uploads(sizes.connections, tls, model.bytes(), sizes.seconds / 2.0)?;
     let (own, cpu) = (crate::bench::usage::cpu_time(), of.server.cpu_seconds());
-    let report_one =
-        |connection: &mut Connection, number: usize| of.sessions[number].report(connection, &of.update);
-    let done = spread(
-        &of.server.place,
-        sizes.connections,
-        of.sessions.len(),
-        NO_END,
-        report_one,
-    )?;
+    let done = of.report_all(sizes)?;
     let cpu = difference(of.server.cpu_seconds(), cpu);
     let own = difference(seconds(crate::bench::usage::cpu_time()), seconds(own));
     let raw_after = physical::uploads(sizes.connections, tls, model.bytes(), sizes.seconds / 2.0)?;
@@ -154,15 +141,7 @@ pub(super) fn cohorts(sizes: &Sizes) -> anyhow::Result<()> {
         let before = of.server.memory();
         let cpu = of.server.cpu_seconds();
         let started = Instant::now();
-        let report_one =
-            |connection: &mut Connection, number: usize| of.sessions[number].report(connection, &of.update);
-        let done = spread(
-            &of.server.place,
-            sizes.connections,
-            of.sessions.len(),
-            NO_END,
-            report_one,
-        )?;
+        let done = of.report_all(sizes)?;
         // The next round takes a device once this one is committed.
         let mut connection = Connection::open(&of.server.place)?;
         of.devices.first(&mut connection, devices + 1, Some(0))?;

@@ -123,10 +123,6 @@ fn rows() -> Result<Vec<Row>, ReproduceError> {
                     None,
                 ),
             ];
-            let entries = entries.map(|entry| match why {
-                Some(why) => entry.explained(why),
-                None => entry,
-            });
             Ok(Row {
                 parameters: vec![
                     model.to_owned(),
@@ -137,7 +133,7 @@ fn rows() -> Result<Vec<Row>, ReproduceError> {
                     min_sep.to_string(),
                     most.to_string(),
                 ],
-                entries: entries.to_vec(),
+                entries: entries.map(|entry| entry.explained(why)).to_vec(),
             })
         },
     );

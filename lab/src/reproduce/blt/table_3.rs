@@ -137,11 +137,7 @@ fn row(
     let rounding = Rounding::Nearest { decimals: 2 };
     let entry = |(paper, ours), better: Option<Tighter>| {
         let entry = Entry::new(paper, ours, rounding, better);
-        if why.is_empty() {
-            entry
-        } else {
-            entry.explained(why)
-        }
+        entry.explained((!why.is_empty()).then_some(why))
     };
     Row {
         parameters: vec![label],

@@ -79,7 +79,7 @@ fn body(conditions: &Conditions<'_>) -> Result<Body, ReproduceError> {
                 }
             };
             let decimals = rho_printed.len() - 2;
-            let mut entries = vec![
+            let entries = [
                 Entry::new(rho_printed, rho, Rounding::Up { decimals }, None),
                 Entry::new(
                     epsilon_printed,
@@ -93,9 +93,6 @@ fn body(conditions: &Conditions<'_>) -> Result<Body, ReproduceError> {
                 ("es-ES", Band(..)) => Some(NOT_PUBLISHED),
                 _ => None,
             };
-            if let Some(why) = why {
-                entries = entries.into_iter().map(|entry| entry.explained(why)).collect();
-            }
             Ok(Row {
                 parameters: vec![
                     (*model).to_owned(),
@@ -104,7 +101,7 @@ fn body(conditions: &Conditions<'_>) -> Result<Body, ReproduceError> {
                     min_sep.to_string(),
                     most.to_string(),
                 ],
-                entries,
+                entries: entries.map(|entry| entry.explained(why)).to_vec(),
             })
         },
     );

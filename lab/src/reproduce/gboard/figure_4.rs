@@ -144,10 +144,8 @@ fn tables() -> Result<(Vec<Row>, Statement), ReproduceError> {
         .map(|&(model, rounds, min_sep, most, rho, _)| ("Table 2", (model, rounds, min_sep, most, rho)));
     for (place, (model, rounds, min_sep, most, paper)) in first.chain(second) {
         let rho = separated(rounds, min_sep, Some(most))?;
-        let mut entry = Entry::new(paper, rho, two, None);
-        if model == table_1::TWICE_ROUNDED {
-            entry = entry.explained(table_1::WHY_TWICE_ROUNDED);
-        }
+        let why = (model == table_1::TWICE_ROUNDED).then_some(table_1::WHY_TWICE_ROUNDED);
+        let entry = Entry::new(paper, rho, two, None).explained(why);
         let quantity = format!("rho of {model}: {rounds} rounds, MinS {min_sep}, MaxP {most}");
         rows.push(row(place, quantity, entry));
         least_room = least_room.min(separated(rounds, min_sep, None)? / tree_rho(rounds, min_sep, most)?);
@@ -253,27 +251,34 @@ mod tests {
 
     #[test]
     fn statements_can_fail() {
-        let figure = |y: [f64; 2]| Figure {
-            title: "",
-            x_label: "",
-            y_label: "",
-            x_scale: Scale::Linear,
-            y_scale: Scale::Linear,
-            x: vec![SEPARATIONS[0] as f64, SEPARATIONS[SEPARATIONS.len() - 1] as f64],
-            curves: vec![Curve {
-                method: "",
-                setting: String::new(),
-                y: y.map(Some).to_vec(),
-            }],
-        };
-        assert!(separation(&figure([2.0, 1.0])).holds);
-        assert!(!separation(&figure([1.0, 2.0])).holds && !separation(&figure([1.0, 1.0])).holds);
-        assert!(!larger_goals(&[&figure([2.0, 1.0])]).holds);
-        let [short, long] = [figure([1.0, 1.0]), figure([1.0, 0.5])];
-        let both = Figure {
-            curves: [short.curves, long.curves].concat(),
-            ..figure([1.0, 1.0])
-        };
-        assert!(!fewer_rounds(&[&both]).holds && !small_populations(&both).holds);
+        let over =
+            |x: &[u64], rho: fn(u64, u64) -> f64| panel("", "", x, |rounds, x| Ok(rho(rounds, x))).unwrap();
+        let goals = |rho| over(&GOALS, rho);
+        let separations = |rho| over(&SEPARATIONS, rho);
+        let falls: fn(u64, u64) -> f64 = |_, x| 1.0 / x as f64;
+        let flat: fn(u64, u64) -> f64 = |_, _| 1.0;
+
+        let [falling, constant] = [goals(falls), goals(flat)];
+        assert!(larger_goals(&[&falling, &falling]).holds);
+        assert!(!larger_goals(&[&falling, &constant]).holds);
+        let late = goals(|_, goal| if goal < 8000 { 1.0 / goal as f64 } else { 1.0 });
+        assert!(!larger_goals(&[&late]).holds);
+
+        assert!(separation(&separations(falls)).holds);
+        assert!(!separation(&separations(flat)).holds);
+        let rise = separations(|_, min_sep| if min_sep == 100 { 1.0 } else { 1.0 / min_sep as f64 });
+        assert!(!separation(&rise).holds);
+
+        let [longer, shorter] = [
+            goals(|rounds, _| rounds as f64),
+            goals(|rounds, _| 1.0 / rounds as f64),
+        ];
+        assert!(fewer_rounds(&[&constant, &longer]).holds);
+        assert!(!fewer_rounds(&[&longer, &shorter]).holds);
+
+        assert!(small_populations(&goals(|rounds, _| if rounds == 3000 { 2.1 } else { 1.0 })).holds);
+        assert!(small_populations(&goals(|_, goal| if goal > REPORT_GOAL { 1.0 } else { 2.1 })).holds);
+        assert!(!small_populations(&goals(|_, goal| if goal == 5000 { 2.0 } else { 3.0 })).holds);
+        assert!(!small_populations(&constant).holds);
     }
 }

@@ -37,10 +37,7 @@ pub(super) const WHY_TWICE_ROUNDED: &str = "en-US*: rho is 24/98 = 0.2449, which
 fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
     let rows = PRINTED.iter().map(|&(model, rounds, min_sep, most, paper)| {
         let rho = tree_rho(rounds, min_sep, most)?;
-        let mut entry = Entry::new(paper, rho, Rounding::Nearest { decimals: 2 }, None);
-        if model == TWICE_ROUNDED {
-            entry = entry.explained(WHY_TWICE_ROUNDED);
-        }
+        let entry = Entry::new(paper, rho, Rounding::Nearest { decimals: 2 }, None);
         Ok(Row {
             parameters: vec![
                 model.to_owned(),
@@ -48,7 +45,7 @@ fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
                 min_sep.to_string(),
                 most.to_string(),
             ],
-            entries: vec![entry],
+            entries: vec![entry.explained((model == TWICE_ROUNDED).then_some(WHY_TWICE_ROUNDED))],
         })
     });
     Ok(Body {

@@ -306,6 +306,33 @@ mod tests {
             ..good
         };
         assert!(!near_the_best(&[bad], "here").holds && !beats_the_others(&[bad]).holds);
+        assert!(!near_the_best(&[good, bad], "here").holds && !near_the_best(&[], "here").holds);
+        // Each of the other strategies alone can be nearer.
+        let better: [fn(&mut Excess) -> &mut f64; 4] = [
+            |excess| &mut excess.as_printed,
+            |excess| &mut excess.random,
+            |excess| &mut excess.max_cohort,
+            |excess| &mut excess.max_group,
+        ];
+        for strategy in better {
+            let mut excess = Excess {
+                doubling: 0.05,
+                as_printed: 1.0,
+                random: 1.0,
+                max_cohort: 1.0,
+                max_group: 1.0,
+            };
+            assert!(beats_the_others(&[excess]).holds);
+            *strategy(&mut excess) = 0.01;
+            assert!(!beats_the_others(&[excess]).holds);
+        }
         assert!(cohorts_first(&[landscape()]).unwrap().holds);
+        // Doubling M leaves 2^-0.5, doubling G 2^-0.6: the groups grow.
+        let groups = Landscape {
+            norms: (0..8).map(|k| f64::exp2(-0.6 * f64::from(k))).collect(),
+            ..landscape()
+        };
+        assert_eq!(groups.chosen(DOUBLINGS, true).unwrap(), (128, 32));
+        assert!(!cohorts_first(&[landscape(), groups]).unwrap().holds);
     }
 }

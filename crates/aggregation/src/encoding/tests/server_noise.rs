@@ -14,6 +14,14 @@ fn rotated(dim: usize, clients: u64) -> Encoding {
     .unwrap()
 }
 
+fn shared() -> Encoding {
+    let kind = EncodingKind::Skellam {
+        scale: 100.0,
+        noise_multiplier: 1.0,
+    };
+    Encoding::new(kind, size(300, 1.0, 5)).unwrap()
+}
+
 fn identity(dim: usize, clients: u64) -> Encoding {
     Encoding::new(EncodingKind::Identity, size(dim, 1.0, clients)).unwrap()
 }
@@ -49,11 +57,7 @@ fn residues_are_released_as_the_average_of_the_updates() {
 /// Correlated noise needs one rotation for all rounds; noise of the clients has another one in each.
 #[test]
 fn the_rotation_is_that_of_the_run_where_the_server_adds_the_noise() {
-    let shared = EncodingKind::Skellam {
-        scale: 100.0,
-        noise_multiplier: 1.0,
-    };
-    let shared = Encoding::new(shared, size(300, 1.0, 5)).unwrap();
+    let shared = shared();
     for (encoding, of_run) in [(rotated(300, 5), true), (shared, false)] {
         let rotation = |round| {
             encoding
@@ -163,11 +167,7 @@ fn a_step_is_no_finer_than_the_grid_of_the_plain_sum_and_no_coarser_than_fits() 
         assert!(finer, "{domain:?}");
         assert_eq!(domain.dim, encoding.padded_dim());
     }
-    let shared = EncodingKind::Skellam {
-        scale: 100.0,
-        noise_multiplier: 1.0,
-    };
-    let shared = Encoding::new(shared, size(300, 1.0, 5)).unwrap();
+    let shared = shared();
     assert!(shared.noise_domain().is_none());
     let round = shared.for_round(&NoiseKey::from_bytes(SEED), 0).unwrap();
     assert!(round.residues(shared.zeros(), 5).is_err());

@@ -8,7 +8,7 @@ use undertone_data::{
     SyntheticSource, TableSource, TimePoint, VocabularySpec,
 };
 
-use crate::commands::{parsed, text};
+use crate::commands::parsed_file;
 
 /// The part of a run file that these commands read.
 #[derive(serde::Deserialize)]
@@ -113,7 +113,7 @@ impl SourceArgs {
     /// The corpus, and the folder that its paths start from.
     pub(super) fn spec(&self, vocabulary: Option<&VocabularyArgs>) -> anyhow::Result<(CorpusSpec, PathBuf)> {
         if let Some(path) = &self.which.config {
-            let file: RunFile = parsed(path, &text(path)?, "cannot read the table [data]")?;
+            let file: RunFile = parsed_file(path, "cannot read the table [data]")?;
             return Ok((file.data, path.parent().unwrap_or(Path::new("")).to_owned()));
         }
         let source = self.source()?;

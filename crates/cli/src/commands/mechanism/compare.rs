@@ -114,20 +114,11 @@ pub(super) fn run(args: &CompareArgs, output: &Output) -> anyhow::Result<()> {
     let run = args.run.run(None)?;
     let problem = args.workload.problem(&run)?;
     let kinds = kinds(args);
-    if args.kinds.is_empty() {
-        ensure!(
-            args.sizes.check(Kind::BLT).is_ok() || args.sizes.check(Kind::FHU).is_ok(),
-            "--buffers and --bands were both given: give only one of the two, or choose the mechanisms with --kinds"
-        );
-    }
+    args.sizes.check_any(&kinds)?;
     let mut rows = Vec::new();
     let mut refused = Vec::new();
     for kind in kinds {
-        let sizes = if args.sizes.check(kind).is_ok() {
-            args.sizes.clone()
-        } else {
-            SizeArgs::default()
-        };
+        let sizes = args.sizes.of(kind);
         let bar = output.spinner(&format!("making {}", kind.name()));
         let row = make(kind, &problem, &sizes, &run, args).and_then(|mut row| {
             row.answer(question, problem.objective)?;

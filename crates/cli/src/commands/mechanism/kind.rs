@@ -51,7 +51,6 @@ pub(super) struct SizeArgs {
 
 impl Kind {
     pub(super) const BLT: Self = Self(optimize::Kind::Blt);
-    pub(super) const FHU: Self = Self(optimize::Kind::Fhu);
     pub(super) const BANDED: Self = Self(optimize::Kind::Banded);
     pub(super) const DENSE: Self = Self(optimize::Kind::Dense);
 
@@ -94,6 +93,29 @@ impl SizeArgs {
             buffers: Some(buffers),
             bands: None,
         }
+    }
+
+    /// The sizes that a kind has.
+    pub(super) fn of(&self, kind: Kind) -> Self {
+        Self {
+            buffers: self.buffers.filter(|_| kind.0.is_buffered()),
+            bands: self.bands.filter(|_| kind.0.is_banded()),
+        }
+    }
+
+    /// Refuses sizes that none of these kinds has.
+    pub(super) fn check_any(&self, kinds: &[Kind]) -> anyhow::Result<()> {
+        let has = |is_sized: fn(optimize::Kind) -> bool| kinds.iter().any(|kind| is_sized(kind.0));
+        for (option, size, is_known) in [
+            ("--buffers", self.buffers, has(optimize::Kind::is_buffered)),
+            ("--bands", self.bands, has(optimize::Kind::is_banded)),
+        ] {
+            ensure!(
+                size.is_none() || is_known,
+                "{option}: none of the compared kinds has such a size"
+            );
+        }
+        Ok(())
     }
 
     /// Refuses sizes that a kind does not have.

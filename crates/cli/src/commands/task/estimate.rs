@@ -9,6 +9,7 @@ use undertone_coordinator::task::Seeding;
 use undertone_present::numbers::{epsilon_delta, grouped, number};
 use undertone_service::estimate::{Conditions, Estimate, Rates, SizedTask, Source, estimate};
 
+use crate::commands::parsed_file;
 use crate::output::{Output, facts};
 
 /// Arguments of `undertone task estimate`.
@@ -78,13 +79,10 @@ pub(super) fn run(args: &EstimateArgs, output: &Output) -> anyhow::Result<()> {
         words: args.words,
     };
     conditions.validate()?;
-    let given: Option<Rates> = match &args.rates {
-        None => None,
-        Some(path) => {
-            let text = super::super::text(path)?;
-            Some(super::super::parsed(path, &text, "expected rates of machines")?)
-        }
-    };
+    let rates = args.rates.as_deref();
+    let given: Option<Rates> = rates
+        .map(|path| parsed_file(path, "expected rates of machines"))
+        .transpose()?;
     let spinner = output.spinner("planning the task and timing this machine");
     let sized = SizedTask::of(&file, &base, "estimate");
     let measured = sized.and_then(|sized| {

@@ -3,13 +3,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use undertone_device::{HttpTransport, Method, Reply, Request, Transport, enrolment_body};
+use undertone_present::numbers::hex;
 use undertone_protocol::{
     Assignment, CHECKSUM_HEADER, CheckIn, CheckInReply, Code, Commit, Enrol, Enrolled, Label, Next,
     PROTOCOL_HEADER, Problem, RequestSignature, SIGNATURE_HEADER, Signed, Signer, check_in_reply,
     checksum_header, crc32c, limits, next, read, write,
 };
-
-use super::search::hex;
 
 /// A device whose every byte the test chooses.
 pub(super) struct Hand {

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use undertone_present::numbers::hex;
+
 /// Grid steps of a sum in one unit.
 const STEPS: f64 = (1_u64 << 40) as f64;
 
@@ -81,10 +83,6 @@ pub(super) fn in_files(folder: &Path, needles: &Needles) -> BTreeSet<String> {
         );
     }
     all
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(super) fn unhex(text: &str) -> Vec<u8> {

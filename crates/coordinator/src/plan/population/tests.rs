@@ -4,6 +4,15 @@ use super::*;
 use crate::plan::Population;
 use crate::task::TaskConfig;
 
+fn plan_of(task: &TaskConfig, users: u64) -> PrivacyPlan {
+    let layout = ParamLayout::with_tensor_groups(vec![("w".to_owned(), vec![64])]).unwrap();
+    let population = Population {
+        users,
+        total_weight: users as f64,
+    };
+    PrivacyPlan::new(task, None, &layout, population).unwrap()
+}
+
 fn plan(more: &str) -> PrivacyPlan {
     let text = format!(
         "name = \"t\"\nrounds = 40\nmodel = {{ family = \"dplm\", embed = 4, hidden = 6 }}\n\
@@ -13,12 +22,7 @@ fn plan(more: &str) -> PrivacyPlan {
     );
     let task: TaskConfig = toml::from_str(&text).unwrap();
     task.validate().unwrap();
-    let layout = ParamLayout::with_tensor_groups(vec![("w".to_owned(), vec![64])]).unwrap();
-    let population = Population {
-        users: 400_000,
-        total_weight: 400_000.0,
-    };
-    PrivacyPlan::new(&task, None, &layout, population).unwrap()
+    plan_of(&task, 400_000)
 }
 
 fn independent(noise_multiplier: f64) -> PrivacyPlan {
@@ -107,12 +111,7 @@ fn a_budget_that_cannot_be_checked_admits_nothing() {
          clip = { kind = \"flat\", norm = 0.5 }\nprivacy = { noise_multiplier = 1.0, delta = 1e-3 }\n",
     )
     .unwrap();
-    let layout = ParamLayout::with_tensor_groups(vec![("w".to_owned(), vec![64])]).unwrap();
-    let population = Population {
-        users: 100,
-        total_weight: 100.0,
-    };
-    let plan = PrivacyPlan::new(&sampled, None, &layout, population).unwrap();
+    let plan = plan_of(&sampled, 100);
     let budget = PopulationBudget::new(100.0, 1e-3).unwrap();
     let refused = budget.cost(&[("a run", &plan)]).unwrap_err().to_string();
     assert!(

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use undertone_local::{Algorithm, Batching};
 use undertone_models::ModelSpec;
 
+use super::super::validate::exclude;
 use super::super::{
     AggregationConfig, ClipConfig, CohortConfig, EstimatorConfig, ParticipationConfig, PrivacyConfig,
     SchedulePoint, ServerConfig, ServiceConfig, TaskConfig, UserSettings,
@@ -127,12 +128,8 @@ impl TryFrom<TaskText> for TaskFile {
 impl TaskText {
     fn training(&self) -> Result<(Purpose, UserSettings, ClipConfig, ServerConfig)> {
         for (key, given) in [("of", self.of.is_some()), ("loss_cap", self.loss_cap.is_some())] {
-            if given {
-                return Err(CoordinatorError::conflict(
-                    key,
-                    "only a task with `kind = \"evaluate\"` has this key",
-                ));
-            }
+            let reason = "only a task with `kind = \"evaluate\"` has this key";
+            exclude(given, key, reason)?;
         }
         let Some(user_update) = self.user_update.clone() else {
             return Err(CoordinatorError::missing(
@@ -158,12 +155,8 @@ impl TaskText {
             ("server", self.server.is_some()),
             ("schedule", !self.schedule.is_empty()),
         ] {
-            if given {
-                return Err(CoordinatorError::conflict(
-                    key,
-                    "a task with `kind = \"evaluate\"` trains nothing, and its three rates have the norm 1 at most",
-                ));
-            }
+            let reason = "a task with `kind = \"evaluate\"` trains nothing, and its three rates have the norm 1 at most";
+            exclude(given, key, reason)?;
         }
         let Some(of) = self.of.clone() else {
             return Err(CoordinatorError::missing(

@@ -2,7 +2,7 @@ use super::Head;
 use crate::kernels::{
     matmul::{Extent, Left, PANEL, Right, matmul},
     pack::pack_panels_transposed,
-    softmax::{row_exponential_sum, row_maximum},
+    softmax::stream_rows,
 };
 use crate::scalar::Scalar;
 
@@ -43,15 +43,7 @@ impl<T: Scalar> Head<T> {
                     false,
                 );
             }
-            for (row, logits) in self.logits[..rows * vocab].chunks_exact(vocab).enumerate() {
-                let maximum = row_maximum(isa, logits);
-                let sum = row_exponential_sum(isa, logits, maximum);
-                let log_normalizer = maximum.wide() + sum.wide().ln();
-                if !log_normalizer.is_finite() {
-                    return Err(log_normalizer);
-                }
-                sink(number * ROWS + row, logits, T::of(log_normalizer));
-            }
+            stream_rows(isa, &self.logits[..rows * vocab], vocab, number * ROWS, sink)?;
         }
         Ok(())
     }

@@ -200,13 +200,8 @@ fn cached_decoding_equals_the_whole_pass() {
         let ids: Vec<u32> = (0..23).map(|place| (place * 7 + place / 3) % 11).collect();
         let mut packed = PackedBatch::default();
         let batch = packed.pack(&[(&ids, &ids)]);
-        let mut whole = Vec::new();
-        model
-            .worker(1, ids.len())
-            .evaluate(&params, &batch, StateMode::Zero, &mut |_, logits, _| {
-                whole.push(logits.to_vec());
-            })
-            .unwrap();
+        let mut worker = model.worker(1, ids.len());
+        let whole = logits(worker.as_mut(), &params, &batch, StateMode::Zero);
         let mut decoder = model.decoder(&params, 2).unwrap();
         let mut logits = vec![0.0; 11];
         for (first, length) in [(0, 9), (9, 1), (10, 1), (11, 5), (16, 7)] {
@@ -242,14 +237,8 @@ fn adapters_match_finite_differences_and_the_merged_model() {
         let (whole, merged) = model.merged(&adapters).unwrap();
         let packed = batch_of(&[5, 3], 11, 3);
         let logits_of = |model: &Transformer, params: &[f32]| {
-            let mut got = Vec::new();
-            model
-                .worker(2, 8)
-                .evaluate(params, &packed.batch(), StateMode::Zero, &mut |_, logits, _| {
-                    got.extend_from_slice(logits);
-                })
-                .unwrap();
-            got
+            let mut worker = model.worker(2, 8);
+            logits(worker.as_mut(), params, &packed.batch(), StateMode::Zero)
         };
         assert_eq!(logits_of(&model, &adapters), logits_of(&whole, &merged));
     }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::transformer::{Architecture, TransformerSizes};
+use safetensors::{Dtype, serialize};
 
 fn model(context: usize, positions: Positions) -> Transformer {
     Transformer::new(TransformerSizes {

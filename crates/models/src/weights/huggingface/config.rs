@@ -149,14 +149,25 @@ impl<'a> Fields<'a> {
         Err(config_error(key, expected, shown(got)))
     }
 
-    fn size(self, key: &str) -> Result<Option<usize>> {
+    /// The value of a key as `read` gives it; a value of another type is refused.
+    fn typed<T>(
+        self,
+        key: &str,
+        expected: &str,
+        read: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
-        match value.as_u64().and_then(|size| usize::try_from(size).ok()) {
-            Some(size) => Ok(Some(size)),
-            None => Self::refuse(key, "a whole number", value),
+        match read(value) {
+            None => Self::refuse(key, expected, value),
+            read => Ok(read),
         }
+    }
+
+    fn size(self, key: &str) -> Result<Option<usize>> {
+        let size = |value: &Value| usize::try_from(value.as_u64()?).ok();
+        self.typed(key, "a whole number", size)
     }
 
     fn needed(self, key: &str) -> Result<usize> {
@@ -165,33 +176,15 @@ impl<'a> Fields<'a> {
     }
 
     fn number(self, key: &str) -> Result<Option<f64>> {
-        match self.get(key) {
-            None => Ok(None),
-            Some(value) => match value.as_f64() {
-                Some(number) => Ok(Some(number)),
-                None => Self::refuse(key, "a number", value),
-            },
-        }
+        self.typed(key, "a number", Value::as_f64)
     }
 
     fn flag(self, key: &str) -> Result<Option<bool>> {
-        match self.get(key) {
-            None => Ok(None),
-            Some(value) => match value.as_bool() {
-                Some(flag) => Ok(Some(flag)),
-                None => Self::refuse(key, "true or false", value),
-            },
-        }
+        self.typed(key, "true or false", Value::as_bool)
     }
 
     fn text(self, key: &str) -> Result<Option<&'a str>> {
-        match self.get(key) {
-            None => Ok(None),
-            Some(value) => match value.as_str() {
-                Some(text) => Ok(Some(text)),
-                None => Self::refuse(key, "a text", value),
-            },
-        }
+        self.typed(key, "a text", Value::as_str)
     }
 }
 

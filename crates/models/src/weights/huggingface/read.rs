@@ -1,6 +1,6 @@
 //! Reading one or several files of tensors.
 
-use super::{Config, EMBEDDING, OUTPUT, PREFIX, Piece, pieces};
+use super::{Config, EMBEDDING, OUTPUT, PREFIX, Piece, full_name, pieces};
 use crate::error::{ModelError, Result};
 use crate::sequence::SequenceModel;
 use crate::transformer::Transformer;
@@ -97,21 +97,15 @@ impl Reader {
     /// # Errors
     /// A tensor that no file held; an output matrix of its own in the files of a model that predicts with the embedding.
     pub fn finish(self) -> Result<Vec<f32>> {
-        if let Some(name) = self.pieces.keys().min() {
-            let (name, expected) = (name.clone(), self.pieces[name].shape.clone());
-            return Err(match name == OUTPUT {
-                true => ModelError::MissingTensor { name, expected },
-                false => ModelError::MissingTensor {
-                    name: format!("{PREFIX}{name}"),
-                    expected,
-                },
-            });
+        if let Some(plain) = self.pieces.keys().min() {
+            let (name, expected) = (full_name(plain), self.pieces[plain].shape.clone());
+            return Err(ModelError::MissingTensor { name, expected });
         }
         match self.tied {
             // The embedding stands first.
             Some(output) if output != self.params[..output.len()] => Err(ModelError::UntiedOutput {
                 name: OUTPUT.to_owned(),
-                tied: format!("{PREFIX}{EMBEDDING}"),
+                tied: full_name(EMBEDDING),
             }),
             _ => Ok(self.params),
         }

@@ -1,13 +1,11 @@
 //! Writing files that `transformers` reads.
 
-use super::{Config, Family, OUTPUT, PREFIX, pieces};
+use super::{Config, Family, full_name, pieces};
 use crate::error::Result;
 use crate::sequence::SequenceModel;
 use crate::transformer::Transformer;
-use crate::weights::malformed;
-use safetensors::{Dtype, serialize, tensor::TensorView};
+use crate::weights::{PYTORCH, bytes_of, file_of, malformed};
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
 
 /// The tensors as F32, adapters added to what they adapt: pairs of a file name and its content. Files hold at most `max_bytes` of
 /// tensors, or one tensor that is larger. Several files end with their index. Two calls with the same
@@ -34,10 +32,6 @@ pub fn write(model: &Transformer, params: &[f32], max_bytes: u64) -> Result<Vec<
             }
         }
     }
-    let full = |name: &str| match name {
-        OUTPUT => name.to_owned(),
-        _ => format!("{PREFIX}{name}"),
-    };
     let (count, mut files, mut weight_map) = (groups.len(), Vec::new(), Map::new());
     for (number, group) in groups.into_iter().enumerate() {
         let file = match count {
@@ -47,18 +41,12 @@ pub fn write(model: &Transformer, params: &[f32], max_bytes: u64) -> Result<Vec<
         let mut tensors = Vec::with_capacity(group.len());
         for piece in &group {
             let values = piece.gather(&params, if piece.gain { shift } else { 0.0 });
-            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            weight_map.insert(full(&piece.name), Value::from(&file[..]));
-            tensors.push((full(&piece.name), piece.shape.clone(), bytes));
+            weight_map.insert(full_name(&piece.name), Value::from(&file[..]));
+            tensors.push((full_name(&piece.name), &piece.shape[..], bytes_of(&values)));
         }
-        let views = tensors.iter().map(|(name, shape, bytes)| {
-            let view = TensorView::new(Dtype::F32, shape.clone(), bytes).map_err(malformed)?;
-            Ok((name, view))
-        });
-        // Their reader wants to be told that tensors are laid out as PyTorch has them.
-        let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-        let views = views.collect::<Result<Vec<_>>>()?;
-        files.push((file, serialize(views, Some(metadata)).map_err(malformed)?));
+        let views = tensors.iter();
+        let views = views.map(|(name, shape, bytes)| (name.clone(), *shape, &bytes[..]));
+        files.push((file, file_of(views, PYTORCH)?));
     }
     if count > 1 {
         let total_size = 4 * model.layout().len();

@@ -63,20 +63,24 @@ impl Audit {
     /// The kind and the level of an audit of one section; `None` for one without figures.
     #[must_use]
     pub fn section(&self) -> Option<(Kind, &str)> {
-        if let Some(bound) = self.canaries.first() {
-            return Some((Kind::Canaries, &bound.level));
-        }
-        if let Some(noise) = &self.noise {
+        self.sections().next()
+    }
+
+    /// The kind and the level of each section.
+    pub(crate) fn sections(&self) -> impl Iterator<Item = (Kind, &str)> {
+        let canaries = self.canaries.first();
+        let canaries = canaries.map(|bound| (Kind::Canaries, bound.level.as_str()));
+        let noise = self.noise.as_ref().map(|noise| {
             let level = match noise.source {
                 Source::ThisRun => lane::LEVEL,
                 Source::Rehearsal => MECHANISM,
             };
-            return Some((Kind::Noise, level));
-        }
-        if let Some(replay) = &self.replay {
-            return Some((Kind::Replay, &replay.tested));
-        }
-        self.exposure.as_ref().map(|_| (Kind::Exposure, text::LEVEL))
+            (Kind::Noise, level)
+        });
+        let replay = self.replay.as_ref();
+        let replay = replay.map(|replay| (Kind::Replay, replay.tested.as_str()));
+        let exposure = self.exposure.as_ref().map(|_| (Kind::Exposure, text::LEVEL));
+        [canaries, noise, replay, exposure].into_iter().flatten()
     }
 
     /// The sections, each as an audit of its own.

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::world::{PLAIN, SECURE, World};
-use super::{Path, verified};
+use super::world::{Made, PLAIN, SECURE, World};
+use super::{Path, exported, verified};
 use undertone_coordinator::record::EndReason;
+use undertone_present::numbers::hex;
 
 /// An exported task in a folder that is thrown away.
 struct Folder {
@@ -15,13 +16,12 @@ struct Folder {
 
 impl Folder {
     fn new(text: &str) -> Self {
-        let temporary = tempfile::tempdir().unwrap();
-        let path = temporary.path().join("exported");
-        World::new(text).completed().export(&path).unwrap();
-        Self {
-            _temporary: temporary,
-            path,
-        }
+        Self::of(&World::new(text).completed())
+    }
+
+    fn of(made: &Made<'_>) -> Self {
+        let (_temporary, path, _) = exported(made);
+        Self { _temporary, path }
     }
 
     fn read(&self, name: &str) -> Vec<u8> {
@@ -54,13 +54,17 @@ impl Folder {
         self.write("manifest.json", &manifest);
         problems
     }
+
+    /// Forges the lines of the ledger, chains them again and makes the manifest fit; the problems have all the words.
+    fn rechain(&self, words: &[&str], change: impl FnOnce(&mut Vec<Value>)) {
+        let problems = self.forge("ledger.jsonl", true, |ledger| rechained(&ledger, change));
+        assert!(!problems.is_empty());
+        names(&problems, words);
+    }
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hex(&Sha256::digest(bytes))
 }
 
 /// Changes the lines of a ledger and chains them again.
@@ -155,81 +159,70 @@ fn a_changed_byte_of_the_ledger_is_named_by_its_line() {
 #[test]
 fn a_rechained_ledger_is_named_by_the_changed_line() {
     let folder = Folder::new(PLAIN);
-    let forge = |change: &dyn Fn(&mut Vec<Value>)| {
-        folder.forge("ledger.jsonl", true, |ledger| rechained(&ledger, change))
-    };
     let known = "ledger.jsonl, line 2: the line that metrics.jsonl knows";
     // A deleted attempt: the first by the numbers, any by the digest.
-    let problems = forge(&|lines| {
-        lines[1]["attempts"].as_array_mut().unwrap().remove(0);
-    });
-    names(
-        &problems,
+    folder.rechain(
         &["ledger.jsonl, line 2, attempts: expected attempt 0, got 1", known],
+        |lines| {
+            lines[1]["attempts"].as_array_mut().unwrap().remove(0);
+        },
     );
-    let problems = forge(&|lines| {
+    folder.rechain(&[known], |lines| {
         lines[1]["attempts"].as_array_mut().unwrap().pop();
     });
-    names(&problems, &[known]);
-    let problems = forge(&|lines| {
+    folder.rechain(&[known], |lines| {
         lines[1].as_object_mut().unwrap().remove("attempts");
     });
-    names(&problems, &[known]);
     // A swapped pseudonym: one that was never there, and one that was there two rounds before.
-    let problems = forge(&|lines| lines[1]["participants"][0] = "000000000000000a".into());
-    assert!(!problems.is_empty());
-    let problems = forge(&|lines| lines[1]["participants"][4] = "00000000000000ff".into());
-    names(&problems, &[known]);
-    let problems = forge(&|lines| {
-        let early = lines[0]["participants"][0].clone();
-        lines[2]["participants"][0] = early;
+    folder.rechain(&[], |lines| {
+        lines[1]["participants"][0] = "000000000000000a".into()
     });
-    names(
-        &problems,
+    folder.rechain(&[known], |lines| {
+        lines[1]["participants"][4] = "00000000000000ff".into()
+    });
+    folder.rechain(
         &["ledger.jsonl, line 3: round 2, user 0000000000000000: expected a gap of at least 3 rounds"],
+        |lines| {
+            let early = lines[0]["participants"][0].clone();
+            lines[2]["participants"][0] = early;
+        },
     );
     // A user who was lost, or in an attempt, and stands in the sum as well.
-    let problems = forge(&|lines| {
-        let lost = lines[1]["lost"].clone();
-        lines[1]["attempts"][1]["participants"] = lost;
-    });
-    names(
-        &problems,
+    folder.rechain(
         &["ledger.jsonl, line 2: round 1, user 000000000000000f: expected the user at most once per round"],
+        |lines| {
+            let lost = lines[1]["lost"].clone();
+            lines[1]["attempts"][1]["participants"] = lost;
+        },
     );
-    let problems = forge(&|lines| {
+    folder.rechain(&[known], |lines| {
         lines[1].as_object_mut().unwrap().remove("lost");
     });
-    names(&problems, &[known]);
-    let problems = forge(&|lines| {
-        lines[1].as_object_mut().unwrap().remove("mode");
-    });
-    names(
-        &problems,
+    folder.rechain(
         &["ledger.jsonl, line 2, mode: expected service, got no such key"],
+        |lines| {
+            lines[1].as_object_mut().unwrap().remove("mode");
+        },
     );
-    let problems = forge(&|lines| {
+    folder.rechain(&["expected row_spent = false"], |lines| {
         lines[1]["attempts"][0]
             .as_object_mut()
             .unwrap()
             .remove("row_spent");
     });
-    names(&problems, &["expected row_spent = false"]);
-    let problems = forge(&|lines| {
-        let names = lines[3]["participants"].as_array_mut().unwrap();
-        names.reverse();
-    });
-    names(
-        &problems,
+    folder.rechain(
         &["ledger.jsonl, line 4, participants: expected pseudonyms in ascending order"],
+        |lines| {
+            let names = lines[3]["participants"].as_array_mut().unwrap();
+            names.reverse();
+        },
     );
-    let problems = forge(&|lines| {
-        let few = json!(["0000000000000001", "0000000000000002"]);
-        (lines[0]["participants"], lines[0]["cohort_size"]) = (few, 2.into());
-    });
-    names(
-        &problems,
+    folder.rechain(
         &["ledger.jsonl, line 1, cohort_size: expected from 3 to 8, got 2"],
+        |lines| {
+            let few = json!(["0000000000000001", "0000000000000002"]);
+            (lines[0]["participants"], lines[0]["cohort_size"]) = (few, 2.into());
+        },
     );
     assert_eq!(verified(&folder.path), Vec::<String>::new());
 }
@@ -237,105 +230,97 @@ fn a_rechained_ledger_is_named_by_the_changed_line() {
 #[test]
 fn a_ledger_without_its_end_or_with_a_wrong_one_is_refused() {
     let folder = Folder::new(PLAIN);
-    let forge = |change: &dyn Fn(&mut Vec<Value>)| {
-        folder.forge("ledger.jsonl", true, |ledger| rechained(&ledger, change))
-    };
-    let problems = forge(&|lines| {
-        lines.pop();
-    });
-    names(
-        &problems,
+    folder.rechain(
         &["ledger.jsonl, line 7: expected the end of the task (a line with the key `end`), found no line"],
+        |lines| {
+            lines.pop();
+        },
     );
-    let problems = forge(&|lines| lines[6]["end"] = "stopped".into());
-    names(
-        &problems,
+    folder.rechain(
         &["ledger.jsonl, line 7, end: expected `completed` exactly after 6 rounds"],
+        |lines| lines[6]["end"] = "stopped".into(),
     );
-    let problems = forge(&|lines| lines[6]["rounds"] = 5.into());
-    names(&problems, &["line 7: expected an end after rounds 6, got 5"]);
-    let problems = forge(&|lines| {
+    folder.rechain(&["line 7: expected an end after rounds 6, got 5"], |lines| {
+        lines[6]["rounds"] = 5.into()
+    });
+    folder.rechain(&["line 8: expected nothing after the end of the task"], |lines| {
         let last = lines[6].clone();
         lines.push(last);
     });
-    names(&problems, &["line 8: expected nothing after the end of the task"]);
-    let problems = forge(&|lines| lines[6]["more"] = 1.into());
-    names(
-        &problems,
+    folder.rechain(
         &["ledger.jsonl, line 7, more: expected nothing, got 1"],
+        |lines| lines[6]["more"] = 1.into(),
     );
 }
 
 /// The attempts after the last release count: without them the figures would be better than they are.
 #[test]
 fn a_deleted_attempt_of_the_end_changes_the_guarantee() {
-    let temporary = tempfile::tempdir().unwrap();
-    let path = temporary.path().join("exported");
-    let world = World::new(PLAIN);
-    world.made(3, EndReason::Stopped).export(&path).unwrap();
-    let folder = Folder {
-        _temporary: temporary,
-        path,
-    };
+    let folder = Folder::of(&World::new(PLAIN).made(3, EndReason::Stopped));
     // A user of the first round comes back in the last attempt.
-    let problems = folder.forge("ledger.jsonl", true, |ledger| {
-        rechained(&ledger, |lines| {
-            lines[3]["attempts"][0]["participants"][0] = "0000000000000000".into();
-        })
+    folder.rechain(&["privacy.json, observed"], |lines| {
+        lines[3]["attempts"][0]["participants"][0] = "0000000000000000".into();
     });
-    names(&problems, &["privacy.json, observed"]);
-    let problems = folder.forge("ledger.jsonl", true, |ledger| {
-        rechained(&ledger, |lines| {
-            lines[3]["attempts"][0]["participants"] = json!(["0000000000000017"]);
-        })
-    });
-    names(
-        &problems,
+    folder.rechain(
         &["ledger.jsonl, line 4: round 3, user 0000000000000017: expected a gap of at least 3 rounds"],
+        |lines| {
+            lines[3]["attempts"][0]["participants"] = json!(["0000000000000017"]);
+        },
     );
 }
 
 #[test]
 fn a_changed_setting_population_or_model_is_named() {
     let folder = Folder::new(SECURE);
-    let replaced = |from: &str, to: &str| {
-        let (from, to) = (from.to_owned(), to.to_owned());
-        move |bytes: Vec<u8>| {
+    let replaced = |file: &str, from: &str, to: &str, words: &[&str]| {
+        let problems = folder.forge(file, true, |bytes| {
             String::from_utf8(bytes)
                 .unwrap()
-                .replacen(&from, &to, 1)
+                .replacen(from, to, 1)
                 .into_bytes()
-        }
+        });
+        names(&problems, words);
     };
     let genesis = "line 1: expected to follow the run's config.toml";
     let identifier = "service.json, task: expected";
-    let problems = folder.forge(
+    replaced(
         "task.toml",
-        true,
-        replaced("noise_multiplier = 4.0", "noise_multiplier = 4.5"),
+        "noise_multiplier = 4.0",
+        "noise_multiplier = 4.5",
+        &[identifier, genesis],
     );
-    names(&problems, &[identifier, genesis]);
-    let problems = folder.forge("task.toml", true, replaced("least = 3", "least = 2"));
-    names(&problems, &[identifier, genesis]);
-    let problems = folder.forge("task.toml", true, replaced("attested", "dev"));
-    names(
-        &problems,
+    replaced("task.toml", "least = 3", "least = 2", &[identifier, genesis]);
+    replaced(
+        "task.toml",
+        "attested",
+        "dev",
         &[identifier, "expected no issuer with identity = \"dev\", got 1"],
     );
-    let problems = folder.forge(
+    replaced(
         "task.toml",
-        true,
-        replaced("name = \"secure\"", "name = \"secure\"\nseed = 3"),
+        "name = \"secure\"",
+        "name = \"secure\"\nseed = 3",
+        &[identifier],
     );
-    names(&problems, &[identifier]);
-    let problems = folder.forge("task.toml", true, replaced("check_in", "poisson"));
-    names(&problems, &["cohort.sampling", "`check_in`"]);
-    let problems = folder.forge("service.json", true, replaced("keyboard-en", "keyboard-de"));
-    names(&problems, &[identifier, genesis]);
-    let problems = folder.forge("service.json", true, replaced("0707", "07zz"));
-    names(&problems, &["service.json, issuers: expected public keys"]);
-    let problems = folder.forge("vocab.txt", true, replaced("word3\n", "word99\n"));
-    names(&problems, &[genesis]);
+    replaced(
+        "task.toml",
+        "check_in",
+        "poisson",
+        &["cohort.sampling", "`check_in`"],
+    );
+    replaced(
+        "service.json",
+        "keyboard-en",
+        "keyboard-de",
+        &[identifier, genesis],
+    );
+    replaced(
+        "service.json",
+        "0707",
+        "07zz",
+        &["service.json, issuers: expected public keys"],
+    );
+    replaced("vocab.txt", "word3\n", "word99\n", &[genesis]);
     // The last parameter.
     let problems = folder.forge("model.safetensors", true, |mut bytes| {
         let last = bytes.len() - 2;
@@ -343,30 +328,24 @@ fn a_changed_setting_population_or_model_is_named() {
         bytes
     });
     names(&problems, &["model.safetensors: parameters of SHA-256"]);
-    let problems = folder.forge(
+    replaced(
         "metrics.jsonl",
-        true,
-        replaced("\"cohort_size\":5", "\"cohort_size\":6"),
-    );
-    names(
-        &problems,
+        "\"cohort_size\":5",
+        "\"cohort_size\":6",
         &["metrics.jsonl, round 0, cohort_size: expected 5, got 6"],
     );
-    let problems = folder.forge(
+    replaced(
         "metrics.jsonl",
-        true,
-        replaced("\"cohort_weight\":5.0", "\"cohort_weight\":5.0,\"tokens\":9"),
-    );
-    names(
-        &problems,
+        "\"cohort_weight\":5.0",
+        "\"cohort_weight\":5.0,\"tokens\":9",
         &["metrics.jsonl, round 0, tokens: expected nothing, got 9"],
     );
-    let problems = folder.forge(
+    replaced(
         "privacy.json",
-        true,
-        replaced("\"max_part\": 2", "\"max_part\": 1"),
+        "\"max_part\": 2",
+        "\"max_part\": 1",
+        &["privacy.json, "],
     );
-    names(&problems, &["privacy.json, "]);
     assert_eq!(verified(&folder.path), Vec::<String>::new());
 }
 
