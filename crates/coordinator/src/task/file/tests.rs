@@ -171,7 +171,10 @@ fn the_canonical_form_reads_back_and_every_change_gives_another_identifier() {
 #[test]
 fn tasks_that_were_stored_keep_their_digests() {
     let digests = [DESIGN, PLAIN, EVALUATION].map(|text| hex(&file(text).digest().unwrap())[..16].to_owned());
-    assert_eq!(digests, ["5ba3152f5f155dd0", "521a9bd17cfd3030", "b8f5cdb62fc84293"]);
+    assert_eq!(
+        digests,
+        ["5ba3152f5f155dd0", "521a9bd17cfd3030", "b8f5cdb62fc84293"]
+    );
 }
 
 #[test]
