@@ -195,7 +195,7 @@ fn the_doctor_decides_by_the_signed_plan_and_not_by_the_board_alone() {
     assert!(matches!(may, Condition::Good(_)), "{may:?}");
     let few = answer(|service| {
         let mut plan = service.plan.clone();
-        plan.min_examples = 1000;
+        (plan.min_examples, plan.max_examples) = (1000, 1000);
         *service = Service::new(plan);
         service.lies.board = Some(Box::new(|board| board.tasks[0].min_examples = 1));
     });
