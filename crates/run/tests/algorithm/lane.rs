@@ -365,7 +365,7 @@ fn bounds_whose_coins_are_gone_follow_from_their_counts() {
         ("headline", json!("gaussian.shift")),
     ] {
         forge(&format!("plan.{key}"), &|audit| {
-            audit["plan"][key] = value.clone()
+            audit["plan"][key] = value.clone();
         });
     }
     for (place, key, value) in [

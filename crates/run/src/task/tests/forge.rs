@@ -175,10 +175,10 @@ fn a_rechained_ledger_is_named_by_the_changed_line() {
     });
     // A swapped pseudonym: one that was never there, and one that was there two rounds before.
     folder.rechain(&[], |lines| {
-        lines[1]["participants"][0] = "000000000000000a".into()
+        lines[1]["participants"][0] = "000000000000000a".into();
     });
     folder.rechain(&[known], |lines| {
-        lines[1]["participants"][4] = "00000000000000ff".into()
+        lines[1]["participants"][4] = "00000000000000ff".into();
     });
     folder.rechain(
         &["ledger.jsonl, line 3: round 2, user 0000000000000000: expected a gap of at least 3 rounds"],
@@ -241,7 +241,7 @@ fn a_ledger_without_its_end_or_with_a_wrong_one_is_refused() {
         |lines| lines[6]["end"] = "stopped".into(),
     );
     folder.rechain(&["line 7: expected an end after rounds 6, got 5"], |lines| {
-        lines[6]["rounds"] = 5.into()
+        lines[6]["rounds"] = 5.into();
     });
     folder.rechain(&["line 8: expected nothing after the end of the task"], |lines| {
         let last = lines[6].clone();

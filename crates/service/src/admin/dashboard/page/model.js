@@ -36,6 +36,7 @@ export function model(view) {
           last?.signal_to_noise == null ? "no estimate for this noise" : "in the last round, estimated"],
         ["Clip norm", last?.clip_norm == null ? "none" : number(last.clip_norm), "bound on each update"]]
         .map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("strong", {}, value), " ", h("span", { class: "muted" }, more))))),
+    h("h2", { class: "unseen" }, "Figures of the releases"),
     h("div", { class: "split" },
       curve === null ? null : lines({
         title: "Learning curve", xName: "rounds released", xFormat: whole, yFormat: percent, yTick: coarse, about: curve.about,

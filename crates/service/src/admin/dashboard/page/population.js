@@ -30,6 +30,7 @@ export function population(view) {
         ["Budget", view.max_epsilon === null ? "none" : `ε ${number(view.max_epsilon)}`,
           view.max_epsilon === null ? "set one with undertone task budget" : `at δ = ${number(view.delta)}, all tasks together`]]
         .map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("strong", {}, value), " ", h("span", { class: "muted" }, more))))),
+    h("h2", { class: "unseen" }, "Figures of the devices"),
     h("div", { class: "split" },
       bars({
         title: "Check-ins against pace", xName: `begin of ${span(view.span / 1000)}`, level,

@@ -63,6 +63,7 @@ export function privacy(view) {
     view.warnings.length === 0 ? null : h("div", { class: "alert paused", role: "note" }, h("p", { class: "happened" }, "Before you quote a figure:"),
       h("ul", {}, view.warnings.map((warning) => h("li", {}, warning)))),
     view.private ? null : h("p", { class: "headline" }, "This task adds no noise and gives no guarantee."),
+    h("h2", { class: "unseen" }, "Guarantees and participations"),
     h("div", { class: "guarantees" }, NAMES.map((named) => guarantee(view, named))),
     h("div", { class: "split" },
       lines({
