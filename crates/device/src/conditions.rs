@@ -21,7 +21,8 @@ pub enum Unmet {
     Thermal,
 }
 
-/// The conditions under which a device may work. They are asked before a session, before each request and during training.
+/// The conditions under which a device may work. They are asked before a session, before each request and during training. They are the
+/// host's wishes, the same for all tasks. `eligibility.rs` has what a task demands.
 ///
 /// A condition that a host does not know is met. A device that works on battery overrides [`charging`](Self::charging) with its own rule.
 pub trait Conditions {

@@ -35,7 +35,7 @@ pub trait Transport {
     fn send(&mut self, request: &Request) -> Result<Reply, NetworkLost>;
 }
 
-/// The clock of a device.
+/// The clock of a device. It has no time zone, so every rule of a device is in UTC.
 pub trait Clock: Send {
     /// The present, in milliseconds since 1970.
     fn now_ms(&self) -> u64;

@@ -1,4 +1,4 @@
-//! The boards that were signed last, as they travel.
+//! The boards that were signed last, as they travel. `card` in `server.rs` makes their cards.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};

@@ -15,6 +15,7 @@ use crate::sampling::Sampling;
 /// `[privacy.mechanism]`: the strategy of the noise of the run.
 ///
 /// With this table the guarantee rests on the participation schema ([`ParticipationConfig`]), not on the sampling of users.
+/// A key that is added later is left out while it is absent, because identifiers of tasks are digests of this text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MechanismConfig {

@@ -64,7 +64,8 @@ pub enum Kind {
     Dense,
 }
 
-/// Sizes of a matrix, where its kind has a choice.
+/// Sizes of a matrix, where its kind has a choice. A new one is also a key of a run file, an option of the command line and an argument in
+/// Python.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sizes {
     /// Buffers of a BLT; by default as many as lower the loss by a thousandth each.

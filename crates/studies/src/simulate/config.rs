@@ -32,7 +32,8 @@ pub struct SimulationConfig {
     pub mechanism: Option<MechanismConfig>,
 }
 
-/// `[mechanism]`: `strategy` or `description`, and its noise.
+/// `[mechanism]` of a simulation: `strategy` or `description`, and its noise. A strategy stands in the form of `mechanism.json`; the kinds
+/// of a run file are not read here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MechanismConfig {
