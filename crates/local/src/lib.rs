@@ -4,8 +4,9 @@
 //!
 //! | item | what it holds |
 //! |---|---|
-//! | [`UserSettings`], [`Algorithm`], [`Batching`] | the table `[user_update]` of a run file |
+//! | [`UserSettings`], [`Algorithm`], [`Batching`], [`BatchShape`] | the table `[user_update]` of a run file |
 //! | [`LocalTask`], [`LocalWorker`], [`LocalOutcome`] | the work of one user in one round |
+//! | [`Lesson`], [`Steps`] | the examples that a user trains on in one round, and the local steps over them |
 //! | [`batch`] | the examples of one user as batches |
 //! | [`engine`] | the seam to the machine that computes updates: [`Engine`], [`CpuEngine`], [`UpdateSink`] |
 //! | [`UserSeeds`] | the secrets of a user in a round |
@@ -21,6 +22,7 @@ pub mod batch;
 mod bits;
 pub mod engine;
 mod error;
+mod lesson;
 mod seeds;
 mod settings;
 mod update;
@@ -28,7 +30,8 @@ mod workers;
 
 pub use engine::{CohortText, CpuEngine, Engine, EngineError, EngineTimes, UpdateSink, Work, check_units};
 pub use error::{LocalError, Result};
+pub use lesson::{Lesson, Steps};
 pub use seeds::UserSeeds;
-pub use settings::{Algorithm, Batching, UserSettings};
+pub use settings::{Algorithm, BatchShape, Batching, UserSettings};
 pub use update::{CLIP_MARGIN, LocalOutcome, LocalTask, LocalWorker, MicrobatchOutcome, UserOutcome};
 pub use workers::on_threads;

@@ -61,6 +61,18 @@ fn yes() -> bool {
     true
 }
 
+/// The sizes of a batch, for which a worker takes memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchShape {
+    /// Max number of sequences.
+    pub sequences: usize,
+    /// Max number of tokens per sequence.
+    pub steps: usize,
+}
+
+/// Number of sentences whose gradient is computed at once in FedSGD; it bounds the workspace, not the batch.
+pub(crate) const FEDSGD_CHUNK: usize = 64;
+
 /// The algorithm of a user: the user updates of \[DPLM\] Algorithm 1, or the gradients of \[UserDP\].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -125,6 +137,34 @@ impl UserSettings {
             Algorithm::Uls => group_size,
             Algorithm::Els => None,
         }
+    }
+
+    /// The largest batch of users with at most `max_examples` examples of at most `longest` tokens each.
+    #[must_use]
+    pub fn batch_shape(&self, longest: usize, max_examples: usize) -> BatchShape {
+        let steps = match self.batching {
+            Batching::Sentences => longest,
+            // A text shorter than `unroll` is one stream of one window.
+            Batching::Stream => self.unroll.min(max_examples.saturating_mul(longest + 1)),
+        };
+        let (examples, batch_size) = (self.examples_of(max_examples), self.batch_size());
+        let sequences = match (self.algorithm, self.batching) {
+            (Algorithm::FedSgd, _) => batch_size.min(examples).min(FEDSGD_CHUNK),
+            (Algorithm::FedAvg, Batching::Sentences) | (Algorithm::Uls, _) => batch_size.min(examples),
+            // A stream has at least one token; the gaps between sentences are inputs too.
+            (Algorithm::FedAvg, Batching::Stream) => batch_size.min(examples.saturating_mul(longest + 1)),
+            // A microbatch holds examples of several users.
+            (Algorithm::Els, _) => batch_size,
+        };
+        BatchShape { sequences, steps }
+    }
+
+    /// Max number of examples that a user trains on in a round, of those that a user has at most. It is at least 1: a batch of "all
+    /// examples" is no larger than what a user has.
+    pub(crate) fn examples_of(&self, max_examples: usize) -> usize {
+        max_examples
+            .min(self.max_examples_per_round().unwrap_or(max_examples))
+            .max(1)
     }
 
     /// The local learning rate; 1 where there is only the server's.

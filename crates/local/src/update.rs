@@ -4,17 +4,16 @@ mod examples;
 
 use std::time::{Duration, Instant};
 
-use rand_chacha::ChaCha20Rng;
-use rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
-use undertone_aggregation::{Added, ClipReport, Clipping, NonFinite, ParamLayout, user_weight};
-use undertone_mechanisms::{draws, fault::planted};
-use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
+use undertone_aggregation::{Added, ClipReport, Clipping, NonFinite, ParamLayout};
+use undertone_mechanisms::fault::planted;
+use undertone_models::{SequenceModel, SequenceWorker};
 use undertone_text::SpecialIds;
 
 use crate::batch;
 use crate::error::{LocalError, Result};
-use crate::settings::{Algorithm, Batching, UserSettings};
+use crate::lesson::Lesson;
+use crate::settings::{Algorithm, BatchShape, FEDSGD_CHUNK, UserSettings};
 
 pub use examples::{CLIP_MARGIN, MicrobatchOutcome};
 
@@ -144,29 +143,12 @@ impl LocalWorker {
         longest: usize,
         max_examples: usize,
     ) -> Self {
-        let steps = match settings.batching {
-            Batching::Sentences => longest,
-            // A text shorter than `unroll` is one stream of one window.
-            Batching::Stream => settings.unroll.min(max_examples.saturating_mul(longest + 1)),
-        };
         let parameters = model.layout().len();
-        // A batch of "all examples" is no larger than what a user has.
-        let examples = max_examples
-            .min(settings.max_examples_per_round().unwrap_or(max_examples))
-            .max(1);
-        let batch_size = settings.batch_size();
-        let sequences = match (settings.algorithm, settings.batching) {
-            (Algorithm::FedSgd, _) => batch_size.min(examples).min(FEDSGD_CHUNK),
-            (Algorithm::FedAvg, Batching::Sentences) | (Algorithm::Uls, _) => batch_size.min(examples),
-            // A stream has at least one token; the gaps between sentences are inputs too.
-            (Algorithm::FedAvg, Batching::Stream) => batch_size.min(examples.saturating_mul(longest + 1)),
-            // A microbatch holds examples of several users.
-            (Algorithm::Els, _) => batch_size,
-        };
+        let BatchShape { sequences, steps } = settings.batch_shape(longest, max_examples);
         let in_parts = match settings.algorithm {
             Algorithm::FedAvg | Algorithm::Els => false,
             Algorithm::FedSgd => true,
-            Algorithm::Uls => examples > batch_size,
+            Algorithm::Uls => settings.examples_of(max_examples) > settings.batch_size(),
         };
         Self {
             model: model.worker(sequences, sequences * steps),
@@ -204,28 +186,14 @@ impl LocalWorker {
         order: [u8; 32],
         task: &LocalTask<'_>,
     ) -> Result<LocalOutcome> {
-        let mut generator = ChaCha20Rng::from_seed(order);
-        let mut examples = examples.to_vec();
-        // Streams keep the order in which the text was written; sentences are drawn in random order.
-        let available = examples.len();
-        let wanted = task.settings.max_examples_per_round().unwrap_or(available);
-        match task.settings.batching {
-            Batching::Sentences => {
-                draws::shuffle(&mut examples, &mut generator);
-                examples.truncate(wanted);
-            }
-            Batching::Stream if wanted < available => {
-                let chosen = draws::fixed_size(available, wanted, &mut generator);
-                examples = chosen.into_iter().map(|j| examples[j]).collect();
-            }
-            Batching::Stream => {}
-        }
+        let lesson = Lesson::new(examples, order, task.settings);
+        let (drawn, weight) = (lesson.examples().len(), lesson.weight(task.settings));
         let trained = match task.settings.algorithm {
             // The update of the user before is still there.
-            _ if planted("M28") && examples.len() < 2 => Ok((0, 0.0, None)),
-            Algorithm::FedAvg => self.fedavg(&examples, task, &mut generator),
-            Algorithm::FedSgd => self.fedsgd(&examples, task),
-            Algorithm::Uls => self.uls(&examples, task),
+            _ if planted("M28") && drawn < 2 => Ok((0, 0.0, None)),
+            Algorithm::FedAvg => self.fedavg(lesson, task),
+            Algorithm::FedSgd => self.fedsgd(lesson.examples(), task),
+            Algorithm::Uls => self.uls(lesson.examples(), task),
             Algorithm::Els => Err(LocalError::setting(
                 "user_update.algorithm",
                 "an algorithm with an update of one user",
@@ -243,14 +211,9 @@ impl LocalWorker {
         } else {
             trained?
         };
-        // n_k is all that the user has, as in Algorithm 1; the cap w_hat bounds its influence.
-        let weight = task
-            .settings
-            .weight_cap
-            .map_or(1.0, |cap| user_weight(available as u64, cap));
         Ok(LocalOutcome {
             weight,
-            examples: examples.len(),
+            examples: drawn,
             tokens,
             loss_sum,
             projected,
@@ -282,12 +245,7 @@ impl LocalWorker {
         self.parameters
     }
 
-    fn fedavg(
-        &mut self,
-        examples: &[&[u32]],
-        task: &LocalTask<'_>,
-        generator: &mut impl rand_core::Rng,
-    ) -> Result<Trained> {
+    fn fedavg(&mut self, lesson: Lesson<'_>, task: &LocalTask<'_>) -> Result<Trained> {
         match planted("M29") {
             // A part of the last user's step is carried on.
             true => carry(&mut self.parameters, task.theta),
@@ -299,30 +257,19 @@ impl LocalWorker {
             norm: 0.0,
             clipped: false,
         };
-        let mut order = examples.to_vec();
-        let mut steps = task.settings.max_steps.unwrap_or(usize::MAX);
-        'epochs: for epoch in 0..task.settings.epochs {
-            if epoch > 0 && task.settings.batching == Batching::Sentences {
-                draws::shuffle(&mut order, generator);
+        for (batch, mode) in lesson.into_steps(task.settings, task.special) {
+            let stats = self
+                .model
+                .sgd_step(&mut self.parameters, &batch.batch(), learning_rate, mode)?;
+            if task.settings.clip_every_step {
+                let started = Instant::now();
+                last = task
+                    .clipping
+                    .project(task.layout, task.theta, &mut self.parameters)?;
+                self.clipping += started.elapsed();
             }
-            for (batch, mode) in batches(&order, task) {
-                if steps == 0 {
-                    break 'epochs;
-                }
-                steps -= 1;
-                let stats = self
-                    .model
-                    .sgd_step(&mut self.parameters, &batch.batch(), learning_rate, mode)?;
-                if task.settings.clip_every_step {
-                    let started = Instant::now();
-                    last = task
-                        .clipping
-                        .project(task.layout, task.theta, &mut self.parameters)?;
-                    self.clipping += started.elapsed();
-                }
-                tokens += stats.targets as u64;
-                loss_sum += stats.loss_sum;
-            }
+            tokens += stats.targets as u64;
+            loss_sum += stats.loss_sum;
         }
         for (parameter, start) in self.parameters.iter_mut().zip(task.theta) {
             *parameter -= start;
@@ -356,19 +303,5 @@ impl LocalWorker {
 fn carry(parameters: &mut [f32], theta: &[f32]) {
     for (parameter, start) in parameters.iter_mut().zip(theta) {
         *parameter = start + 0.5 * *parameter;
-    }
-}
-
-/// Number of sentences whose gradient is computed at once in FedSGD; it bounds the workspace, not the batch.
-const FEDSGD_CHUNK: usize = 64;
-
-fn batches(examples: &[&[u32]], task: &LocalTask<'_>) -> Vec<(PackedBatch, StateMode)> {
-    let settings = task.settings;
-    match settings.batching {
-        Batching::Sentences => batch::sentences(examples, settings.batch_size(), task.special.bos)
-            .into_iter()
-            .map(|batch| (batch, StateMode::Zero))
-            .collect(),
-        Batching::Stream => batch::streams(examples, settings.batch_size(), settings.unroll, task.special),
     }
 }
