@@ -49,10 +49,8 @@ pub enum DeviceError {
         /// The report of the driver.
         reason: String,
     },
-    /// A kernel gave other integers than the known answers.
-    #[error(
-        "the self-test of the kernel `{kernel}` gave wrong integers, so the device or its driver is faulty"
-    )]
+    /// A kernel gave other results than the known ones.
+    #[error("the self-test of `{kernel}` gave wrong results, so the device or its driver is faulty")]
     SelfTest {
         /// The kernel.
         kernel: &'static str,

@@ -63,6 +63,12 @@ impl<M: Machine> UnitSlots<M> {
         })
     }
 
+    /// `true` if the slots hold updates that keep to this bound: they have its clip groups, whatever the clip norms are.
+    #[must_use]
+    pub fn fits(&self, bound: &Bound) -> bool {
+        self.len == bound.layout().len() && self.groups == bound.groups()
+    }
+
     /// The number of slots.
     #[must_use]
     pub fn slots(&self) -> usize {

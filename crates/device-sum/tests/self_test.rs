@@ -61,7 +61,7 @@ fn the_self_test_names_the_kernel_that_is_wrong() {
     for (fault, kernel) in [(0, "largest"), (1, "squares"), (2, "add_bounded")] {
         let error = self_test(&Broken(fault)).unwrap_err().to_string();
         assert!(
-            error.contains(&format!("the kernel `{kernel}` gave wrong integers")),
+            error.contains(&format!("the self-test of `{kernel}` gave wrong results")),
             "{error}"
         );
     }

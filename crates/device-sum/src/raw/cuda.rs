@@ -1,5 +1,6 @@
 //! The kernels on an NVIDIA GPU, by the libraries of its driver, which are loaded when the program runs.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub struct Cuda {
     largest: CudaFunction,
     squares: CudaFunction,
     add_bounded: CudaFunction,
+    /// Kernels of other crates.
+    others: HashMap<&'static str, CudaFunction>,
     name: String,
 }
 
@@ -65,6 +68,42 @@ impl Cuda {
         &self.name
     }
 
+    /// The queue of the GPU's work. What is put into it runs in order.
+    #[must_use]
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    /// Compiles more kernels from their source in C, for [`kernel`](Self::kernel). A product and a sum are not fused unless the source
+    /// says so.
+    ///
+    /// # Errors
+    /// NVRTC refused the source, or the source has no kernel of one of these names.
+    pub fn add_kernels(&mut self, source: &str, file: &str, names: &[&'static str]) -> Result<()> {
+        let (stream, others) = (&self.stream, &mut self.others);
+        guarded("the loading of kernels", || {
+            let kernels = Self::compile(source, file)?;
+            let loaded = stream.context().load_module(kernels);
+            let module = driver("the loading of the kernels", loaded)?;
+            for &name in names {
+                let function = driver("the look-up of a kernel", module.load_function(name))?;
+                others.insert(name, function);
+            }
+            Ok(())
+        })
+    }
+
+    /// A kernel that [`add_kernels`](Self::add_kernels) loaded.
+    ///
+    /// # Errors
+    /// It was not loaded.
+    pub fn kernel(&self, name: &str) -> Result<&CudaFunction> {
+        self.others.get(name).ok_or_else(|| DeviceError::Driver {
+            action: "the look-up of a kernel",
+            reason: format!("`{name}` was not loaded"),
+        })
+    }
+
     fn open_unguarded(ordinal: usize) -> Result<Self> {
         // SAFETY: this loads the library and unloads it again. Its name is the fixed one of the driver.
         if !unsafe { cudarc::driver::sys::is_culib_present() } {
@@ -88,7 +127,7 @@ impl Cuda {
         if i32::try_from(ordinal).map_or(true, |ordinal| ordinal >= found) {
             return Err(DeviceError::NoDevice { ordinal, found });
         }
-        let kernels = Self::compile()?;
+        let kernels = Self::compile(KERNELS, "bound.c")?;
         let context = driver("the context of the GPU", CudaContext::new(ordinal))?;
         let module = driver("the loading of the kernels", context.load_module(kernels))?;
         let function = |name| driver("the look-up of a kernel", module.load_function(name));
@@ -96,16 +135,17 @@ impl Cuda {
             largest: function("largest")?,
             squares: function("squares")?,
             add_bounded: function("add_bounded")?,
+            others: HashMap::new(),
             stream: context.default_stream(),
             name: driver("the question for the GPU's name", context.name())?,
         })
     }
 
-    /// Compiles the kernels. This needs NVRTC, and neither a driver nor a GPU.
+    /// Compiles kernels. This needs NVRTC, and neither a driver nor a GPU.
     ///
     /// # Errors
     /// NVRTC is not installed, or it refused the source.
-    fn compile() -> Result<Ptx> {
+    pub fn compile(source: &str, file: &str) -> Result<Ptx> {
         // SAFETY: this loads the library and unloads it again. Its name is the fixed one of NVRTC.
         if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
             return Err(DeviceError::NoLibrary {
@@ -116,10 +156,10 @@ impl Cuda {
         let options = CompileOptions {
             arch: Some(ARCHITECTURE),
             fmad: Some(false),
-            name: Some("bound.c".to_owned()),
+            name: Some(file.to_owned()),
             ..CompileOptions::default()
         };
-        compile_ptx_with_opts(KERNELS, options).map_err(|error| DeviceError::Compile {
+        compile_ptx_with_opts(source, options).map_err(|error| DeviceError::Compile {
             reason: match error {
                 CompileError::CompileError { log, .. } => log.to_string_lossy().into_owned(),
                 error => error.to_string(),
@@ -258,7 +298,7 @@ mod tests {
     /// With `UNDERTONE_REQUIRE_NVRTC` a machine without the library fails this test.
     #[test]
     fn the_kernels_compile_where_the_compiler_is_installed() {
-        match Cuda::compile() {
+        match Cuda::compile(KERNELS, "bound.c") {
             Ok(kernels) => {
                 let text = kernels.to_src();
                 for kernel in ["largest", "squares", "add_bounded"] {

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::error::{Result, ensure};
+use crate::error::{DeviceError, Result, ensure};
 use crate::machine::{Machine, Span, Word};
 
 /// One thread of a grid, as `kernels/bound.c` reads it.
@@ -106,6 +106,21 @@ impl Emulator {
         })
     }
 
+    /// The number of each thread of a grid in the order in which they run, and beside it the number of all.
+    ///
+    /// A kernel without barriers may run on this thread after thread.
+    pub fn threads(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let (blocks, threads, stride) = (
+            u64::from(self.blocks),
+            u64::from(self.threads),
+            u64::from(self.stride),
+        );
+        (0..blocks).flat_map(move |i| {
+            let block = i * stride % blocks;
+            (0..threads).map(move |thread| (block * threads + thread, blocks * threads))
+        })
+    }
+
     /// Runs each thread of a grid over so many slots.
     fn launch(&self, slots: u32, kernel: impl Fn(*const Place) + Sync) {
         for slot in 0..slots {
@@ -184,7 +199,15 @@ impl Machine for Emulator {
     type Memory<T: Word> = Vec<T>;
 
     fn zeros<T: Word>(&self, len: usize) -> Result<Vec<T>> {
-        Ok(vec![T::zeroed(); len])
+        let mut memory = Vec::new();
+        memory
+            .try_reserve_exact(len)
+            .map_err(|error| DeviceError::Driver {
+                action: "taking memory for the emulator",
+                reason: error.to_string(),
+            })?;
+        memory.resize(len, T::zeroed());
+        Ok(memory)
     }
 
     fn clear<T: Word>(&self, memory: &mut Vec<T>) -> Result<()> {
