@@ -18,7 +18,7 @@ mod lists;
 mod test_names;
 
 /// Every package with the packages of ours that it may use, as ARCHITECTURE.md says.
-const ARROWS: [(&str, &str); 30] = [
+const ARROWS: [(&str, &str); 32] = [
     ("crates/simd", ""),
     ("crates/present", ""),
     ("crates/text", ""),
@@ -31,13 +31,14 @@ const ARROWS: [(&str, &str); 30] = [
     ("crates/data", "text accounting mechanisms"),
     ("crates/models", "simd aggregation"),
     ("crates/local", "text mechanisms aggregation models"),
+    ("crates/gpu", "text aggregation device-sum models local"),
     (
         "crates/coordinator",
         "present text accounting mechanisms aggregation secagg models local",
     ),
     (
         "crates/run",
-        "present text accounting mechanisms aggregation device-sum secagg models local coordinator \
+        "present text accounting mechanisms aggregation device-sum secagg models local gpu coordinator \
          data",
     ),
     ("crates/report", "present coordinator run"),
@@ -83,6 +84,7 @@ const ARROWS: [(&str, &str); 30] = [
         "accounting mechanisms data models coordinator run report studies protocol store device \
          service",
     ),
+    ("tools/gpu-check", "text aggregation device-sum models local gpu"),
     ("fuzz", "aggregation secagg hostile"),
 ];
 
@@ -326,6 +328,7 @@ fn crates_without_unsafe_code_forbid_it() {
             "models",
             "aggregation",
             "device-sum",
+            "gpu",
             "data",
             "cli",
             "device-c",

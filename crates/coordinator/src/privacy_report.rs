@@ -36,6 +36,8 @@ pub struct Claims<'a> {
     pub planned: Option<GuaranteeRecord>,
     /// [`PrivacyPlan::estimated`].
     pub estimate: Option<GuaranteeRecord>,
+    /// A sentence about the machine that trains, where the guarantee assumes something of it.
+    pub assumption: Option<&'a str>,
 }
 
 impl Claims<'_> {
@@ -57,6 +59,7 @@ impl Claims<'_> {
             plan,
             planned: plan.planned()?,
             estimate: None,
+            assumption: None,
         })
     }
 
@@ -79,12 +82,14 @@ impl Claims<'_> {
             Some(_) => selected.as_ref(),
             None => observed.as_ref().or(self.planned.as_ref()),
         };
+        let mut statements = match self.service {
+            Some(file) => service::statements(self, file),
+            None => statements(self.task, self.counts, self.plan),
+        };
+        statements.extend(self.assumption.map(str::to_owned));
         Ok(PrivacyReport {
             private: self.plan.is_private(),
-            statements: match self.service {
-                Some(file) => service::statements(self, file),
-                None => statements(self.task, self.counts, self.plan),
-            },
+            statements,
             warnings: self.warnings(stated),
             planned: self.planned.clone(),
             worst_case: account.worst_case()?,

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 pub use undertone_data::EosTargets;
+use crate::engine::EngineConfig;
 use undertone_data::{Corpus, CorpusSpec, Partition, Split};
 use undertone_models::ModelSpec;
 
@@ -45,6 +46,8 @@ pub struct RunConfig {
     pub checkpoint: CheckpointConfig,
     /// The coordinates beside the model that test the mechanism, where the run has some.
     pub audit: Option<AuditConfig>,
+    /// The machine that trains users.
+    pub engine: EngineConfig,
 }
 
 /// The text of a run file: one table, with the keys of `config.toml` in their order.
@@ -85,6 +88,8 @@ struct RunText {
     checkpoint: CheckpointConfig,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     audit: Option<AuditConfig>,
+    #[serde(default, skip_serializing_if = "EngineConfig::is_processor")]
+    engine: EngineConfig,
 }
 
 impl From<RunText> for RunConfig {
@@ -113,6 +118,7 @@ impl From<RunText> for RunConfig {
             evaluation: text.evaluation,
             checkpoint: text.checkpoint,
             audit: text.audit,
+            engine: text.engine,
         }
     }
 }
@@ -140,6 +146,7 @@ impl From<RunConfig> for RunText {
             evaluation: config.evaluation,
             checkpoint: config.checkpoint,
             audit: config.audit,
+            engine: config.engine,
         }
     }
 }

@@ -45,13 +45,13 @@ pub(crate) use crate::files::names::{
     VOCAB_PRIVACY_FILE,
 };
 pub use entropy::randomness;
-pub(crate) use entropy::{fresh_bytes, round_entropy};
+pub(crate) use entropy::{fresh_bytes, fresh_number, round_entropy};
 pub use follower::train_as_follower;
 
 pub use plan_inputs::named_strategy;
 pub(crate) use plan_inputs::vocabulary_cost;
 pub(crate) use rounds::{evaluates, shows_epsilon, signal_to_noise};
-pub use workspace::{CACHE, CorpusProgress, config_digest, longest_example};
+pub use workspace::{CACHE, CorpusProgress, config_digest};
 pub(crate) use workspace::{config_text, strategy_of, trained_model, trainings_of, vocabulary_of};
 
 /// The files that a finished run's manifest covers. It does not cover `report.html` and `plots/`, which are drawn from these.

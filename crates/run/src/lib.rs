@@ -21,6 +21,7 @@
 //! | [`privacy_page`] | the privacy report as Markdown |
 //! | [`audit`], [`membership`], [`likelihood`], [`replay`] | the record of an audit, attacks on a model, and the replay of rounds |
 //! | [`sweep`] | the statement of a private sweep |
+//! | [`engine`] | the machine that trains the users of a run |
 //! | [`ranks`] | the processes of one run |
 //! | [`task`] | tasks of the federated service as files |
 //! | [`error`] | the errors, which name a file or a key |
@@ -38,6 +39,7 @@ pub mod audit;
 pub mod checkpoint;
 pub mod config;
 mod driver;
+pub mod engine;
 pub mod error;
 pub mod evaluate;
 pub mod export;
@@ -70,7 +72,8 @@ mod work_items;
 
 pub use driver::{
     CACHE, CorpusProgress, RunOptions, Summary, config_digest, evaluate, example_counts, lead,
-    longest_example, named_strategy, randomness, replay, train, train_as_follower, train_candidate,
+    named_strategy, randomness, replay, train, train_as_follower, train_candidate,
 };
+pub use engine::longest_example;
 pub use error::{Result, RunError};
 pub use observer::{Observer, Silent};

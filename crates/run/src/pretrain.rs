@@ -116,7 +116,7 @@ impl<'a> Pretraining<'a> {
     fn open(inputs: TrainingInputs<'a>, order: ExampleOrder<'a>) -> Result<Self> {
         let PretrainFile { config, base } = inputs.file;
         let randomness = Randomness::seeded(config.seed);
-        let longest = workspace::longest_example(inputs.users);
+        let longest = crate::engine::longest_example(inputs.users);
         let workers = (0..inputs.options.threads.max(1))
             .map(|_| PartWorker::new(inputs.model, longest))
             .collect();

@@ -440,6 +440,7 @@ pub(crate) fn claims<'a>(
         plan,
         planned,
         estimate: None,
+        assumption: None,
     }
 }
 

@@ -221,6 +221,7 @@ impl Run<'_> {
                 plan: &self.plan,
                 planned: self.plan.planned()?,
                 estimate: self.plan.estimated()?,
+                assumption: config.engine.assumption(),
             }),
         }
     }

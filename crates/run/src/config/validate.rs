@@ -28,6 +28,7 @@ impl RunConfig {
         needs_initial_model(&self.task.model, self.initial_model.is_some())?;
         at_least_one("checkpoint.every", self.checkpoint.every as usize)?;
         token_limits(&self.evaluation)?;
+        self.engine.validate(&self.task)?;
         match &self.audit {
             Some(audit) => audit.validate(&self.task),
             None => Ok(()),

@@ -37,6 +37,18 @@ pub(crate) fn fresh_bytes() -> Result<[u8; 32]> {
     Ok(bytes)
 }
 
+/// A number from the operating system that nothing else uses.
+///
+/// # Errors
+/// [`RunError::Entropy`] if the operating system gives none.
+pub(crate) fn fresh_number() -> Result<u64> {
+    let bytes = fresh_bytes()?;
+    Ok(bytes
+        .iter()
+        .take(8)
+        .fold(0, |number, &byte| number << 8 | u64::from(byte)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

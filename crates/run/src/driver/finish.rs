@@ -114,6 +114,7 @@ impl Run<'_> {
             plan: head.plan(),
             planned: self.planned.clone(),
             estimate: self.estimated.clone(),
+            assumption: self.config.engine.assumption(),
         }
     }
 

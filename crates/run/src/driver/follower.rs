@@ -7,7 +7,7 @@ use undertone_data::{Corpus, NoProgress};
 
 use super::RunOptions;
 use super::orders::{Order, Start};
-use super::workspace::{CACHE, longest_example};
+use super::workspace::CACHE;
 use crate::config::{RunConfig, parse_as};
 use crate::error::{Result, RunError};
 use crate::initial_model;
@@ -17,7 +17,7 @@ use crate::source::local::Part;
 use undertone_aggregation::Bound;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::source::Unwatched;
-use undertone_local::{CpuEngine, LocalTask};
+use undertone_local::LocalTask;
 
 /// Trains the work that rank 0 orders until it orders the end of the run. Only the folder of the corpus cache and the cores
 /// of `options` matter; no other file is written.
@@ -59,15 +59,9 @@ pub fn train_as_follower(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> 
         return Err(unexpected(ranks, &expected, &shown(identity.frozen_sha256())));
     }
     let users = config.training_users(&corpus)?;
-    let max_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
-    let longest = longest_example(&users);
-    let mut engine = CpuEngine::new(
-        model.as_ref(),
-        &config.task.user_update,
-        options.threads,
-        longest,
-        max_examples,
-    );
+    let mut engine = config
+        .engine
+        .open(&config.task, model.as_ref(), &users, options.threads)?;
     loop {
         let order = match Order::receive(&mut theta, ranks)? {
             Order::Round(order) => order,
@@ -99,7 +93,7 @@ pub fn train_as_follower(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> 
             bound: &bound,
             ranks,
         };
-        part.gather(&mut engine, &task, &Unwatched)?;
+        part.gather(engine.as_mut(), &task, &Unwatched)?;
     }
 }
 

@@ -16,7 +16,6 @@ use undertone_coordinator::server_optimizer::ServerOptimizer;
 use undertone_coordinator::source::UpdateSource;
 use undertone_coordinator::task::{Algorithm, UserSettings};
 use undertone_data::Corpus;
-use undertone_local::CpuEngine;
 use undertone_mechanisms::fault::planted;
 use undertone_models::SequenceModel;
 
@@ -29,6 +28,7 @@ use super::workspace::{self, RunDirectory, RunFiles};
 use super::{Observer, Run, RunOptions, example_counts};
 use crate::checkpoint::Checkpoint;
 use crate::config::{EvaluationConfig, RunConfig, RunFile};
+use crate::engine;
 use crate::error::{Result, RunError};
 use crate::evaluate::EvaluationSet;
 use crate::files;
@@ -121,15 +121,6 @@ impl<'a> Run<'a> {
             split, max_tokens, ..
         } = config.evaluation;
         let periodic = EvaluationSet::new(corpus, split, max_tokens, &randomness, 0)?;
-        let longest = workspace::longest_example(&users);
-        let max_examples = users.users().map(|user| user.num_examples()).max().unwrap_or(0);
-        let engine = CpuEngine::new(
-            model.as_ref(),
-            &config.task.user_update,
-            options.threads,
-            longest,
-            max_examples,
-        );
         let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
         let parameters = starting_parameters(
             &config.task.model,
@@ -162,13 +153,15 @@ impl<'a> Run<'a> {
             match SecureRounds::new(config, &plan, &digest, options.threads)? {
                 Some(secure) => Box::new(SecAggSimulation {
                     secure,
-                    engine,
+                    engine: engine::processor(&config.task, model.as_ref(), &users, options.threads),
                     users,
                     settings: &config.task.user_update,
                     randomness: super::entropy::randomness(config.seed)?,
                 }),
                 None => Box::new(Local {
-                    engine: Box::new(engine),
+                    engine: config
+                        .engine
+                        .open(&config.task, model.as_ref(), &users, options.threads)?,
                     users,
                     settings: &config.task.user_update,
                     randomness: super::entropy::randomness(config.seed)?,

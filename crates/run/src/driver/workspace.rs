@@ -524,16 +524,6 @@ pub(crate) fn start_record(
     }
 }
 
-/// Number of tokens of the longest example.
-#[must_use]
-pub fn longest_example(users: &Partition<'_>) -> usize {
-    users
-        .users()
-        .flat_map(|user| user.examples().map(<[u32]>::len))
-        .max()
-        .unwrap_or(0)
-}
-
 /// Hands a corpus's progress to the run's observer.
 #[expect(missing_debug_implementations, reason = "an observer cannot be shown")]
 pub struct CorpusProgress<'a>(pub &'a dyn Observer);

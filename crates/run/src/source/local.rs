@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use undertone_aggregation::{Bound, BoundedSum};
+use undertone_aggregation::{Added, Bound, BoundedSum, DevicePart};
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::head::Opened;
 use undertone_coordinator::kept_examples::Microbatch;
@@ -17,11 +17,12 @@ use undertone_coordinator::source::{
 use undertone_data::Partition;
 use undertone_local::{
     Engine, EngineError, EngineTimes, LocalError, LocalOutcome, LocalTask, MicrobatchOutcome, UpdateSink,
-    UserOutcome, UserSettings, Work,
+    UserOutcome, UserSettings, Work, check_units,
 };
 use undertone_mechanisms::fault::planted;
 
 use super::{AllText, RoundText, sum_of_bits, task_of};
+use crate::driver::fresh_number;
 use crate::driver::orders::{Order, RoundOrder};
 use crate::error::{Result, RunError};
 use crate::ranks::{Ranks, gather, work_of_rank};
@@ -166,7 +167,22 @@ struct UserSink<'a> {
     bits: Option<&'a BoundedSum>,
     pieces: &'a Pieces<UserOutcome>,
     estimate: Option<f64>,
+    /// A random number, which chooses the units of a device whose norms the host computes again.
+    audited: u64,
     watch: &'a dyn Watch,
+}
+
+impl UserSink<'_> {
+    /// Records a contribution that the sum has taken, and adds its user's bit.
+    fn record(&self, place: usize, outcome: LocalOutcome, added: Added) -> Result<(), LocalError> {
+        let outcome = outcome.added(added, self.estimate);
+        if let (Some(bits), Some(below)) = (self.bits, outcome.below) {
+            bits.add(&[if below { 0.5 } else { -0.5 }], 1.0)?;
+        }
+        self.pieces.record(place, outcome);
+        self.watch.contribution();
+        Ok(())
+    }
 }
 
 impl UpdateSink for UserSink<'_> {
@@ -177,12 +193,29 @@ impl UpdateSink for UserSink<'_> {
         if planted("M27") && place == 0 {
             self.updates.add(update, outcome.weight)?;
         }
-        let outcome = outcome.added(added, self.estimate);
-        if let (Some(bits), Some(below)) = (self.bits, outcome.below) {
-            bits.add(&[if below { 0.5 } else { -0.5 }], 1.0)?;
+        self.record(place, outcome, added)
+    }
+
+    fn accept_on_device(
+        &self,
+        places: &[usize],
+        outcomes: &[LocalOutcome],
+        part: &mut dyn DevicePart,
+    ) -> Result<(), LocalError> {
+        check_units(places, outcomes, part)?;
+        proceed(self.watch)?;
+        places.iter().try_for_each(|&place| self.pieces.take(place))?;
+        let weights: Vec<f64> = outcomes.iter().map(|outcome| outcome.weight).collect();
+        // PRIVACY: the host computes the norm of one unit again, which a faulty device cannot foresee.
+        let units = places.len() as u64;
+        let audited: Vec<usize> = (units > 0)
+            .then(|| (self.audited % units) as usize)
+            .into_iter()
+            .collect();
+        let added = self.updates.add_on_device(part, &weights, &audited)?;
+        for ((&place, &outcome), added) in places.iter().zip(outcomes).zip(added) {
+            self.record(place, outcome, added)?;
         }
-        self.pieces.record(place, outcome);
-        self.watch.contribution();
         Ok(())
     }
 
@@ -270,6 +303,7 @@ impl Part<'_> {
             bits: bits.as_ref(),
             pieces: &pieces,
             estimate: task.estimate,
+            audited: fresh_number()?,
             watch,
         };
         let work = Work::Users {

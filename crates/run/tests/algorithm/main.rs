@@ -10,6 +10,7 @@ mod interrupted;
 mod lane;
 mod lifted_sums;
 mod live;
+mod on_device;
 mod personalize;
 mod plan;
 mod ranks;

@@ -1,0 +1,14 @@
+//! Compiles the kernels for the emulator.
+
+fn main() {
+    println!("cargo::rerun-if-changed=kernels/recurrent.c");
+    cc::Build::new()
+        .file("kernels/recurrent.c")
+        .opt_level(3)
+        .std("c11")
+        // A product and a sum are fused only where the source says so. Otherwise two machines could round differently.
+        .flag("-ffp-contract=off")
+        .flag("-fno-math-errno")
+        .warnings(true)
+        .compile("undertone_recurrent");
+}

@@ -1,0 +1,445 @@
+//! The engine: users in slots, local steps side by side, and the updates handed to a sink where they lie.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use undertone_aggregation::{AggregationError, Bound, ClipReport, NonFinite};
+use undertone_device_sum::{DeviceError, UnitSlots};
+use undertone_local::{
+    Algorithm, Batching, CohortText, Engine, EngineError, EngineTimes, Lesson, LocalError, LocalOutcome,
+    LocalTask, Steps, UpdateSink, UserSettings, Work,
+};
+use undertone_models::{IGNORE, ModelError, ModelSpec, PackedBatch, SequenceModel, StateMode};
+
+use crate::call::Kernel;
+use crate::machine::{Trainer, TrainingMemory};
+use crate::program::{Launch, Program};
+use crate::projection::Projection;
+use crate::room::Room;
+use crate::shape::{Shape, unusable};
+use crate::table::Table;
+
+/// The largest number of users that are trained at once: a grid of CUDA has no more rows.
+pub const MAX_SLOTS: usize = 65_535;
+
+/// Refuses a model or an algorithm that [`DeviceEngine`] does not know.
+///
+/// # Errors
+/// An error that names the key of the run file.
+pub fn check(spec: &ModelSpec, settings: &UserSettings) -> Result<(), LocalError> {
+    if !Shape::knows(spec) {
+        return Err(unusable(
+            "model.family",
+            "`dplm`, `stackoverflow` or `cifg`",
+            spec.family(),
+        ));
+    }
+    match settings.algorithm {
+        Algorithm::FedAvg => Ok(()),
+        other => Err(unusable("user_update.algorithm", "`fedavg`", other.name())),
+    }
+}
+
+/// An engine that trains many users at once in the memory of a device such as a GPU: FedAvg of the recurrent word models.
+///
+/// Each user has a slot with parameters and activations of its own. The update of a user has the same bits in any slot, beside any
+/// users, and on any machine that rounds by IEEE 754, because every value is computed by one thread from that user's text and the
+/// parameters of the round, in a fixed order. The sink bounds the updates where they lie.
+///
+/// # Example
+/// ```
+/// use undertone_device_sum::Emulator;
+/// use undertone_gpu::DeviceEngine;
+/// use undertone_local::UserSettings;
+/// use undertone_models::ModelSpec;
+///
+/// let spec = ModelSpec::Cifg { cells: 8, embedding: 4, projection: 4, tied: true };
+/// let model = spec.build(50)?;
+/// let settings: UserSettings = serde_json::from_str(r#"{"batch_size": 8, "learning_rate": 0.5}"#)?;
+/// // 16 users at once, none with more than 20 examples or with an example of more than 12 tokens.
+/// let engine = DeviceEngine::new(Emulator::default(), &spec, model.as_ref(), &settings, 16, 12, 20)?;
+/// assert!(engine.bytes() < 4_000_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: it reaches text and updates"
+)]
+pub struct DeviceEngine<M: Trainer> {
+    machine: M,
+    shape: Shape,
+    program: Program,
+    room: Room,
+    slots: usize,
+    table: Table,
+    memory: M::Memory<u32>,
+    words: M::Memory<u32>,
+    /// The slots of the last round, with the blocks of its clip groups.
+    units: Option<UnitSlots<M>>,
+    groups: usize,
+}
+
+/// A user in its slot.
+struct Student<'a, 's> {
+    steps: Steps<'a, 's>,
+    next: Option<(PackedBatch, StateMode)>,
+    outcome: LocalOutcome,
+    failed: Option<LocalError>,
+}
+
+impl<M: Trainer + Clone> DeviceEngine<M> {
+    /// Takes memory for so many slots, for users of at most `max_examples` examples of at most `longest` tokens each.
+    ///
+    /// # Errors
+    /// A model or an algorithm that this engine does not know; a workspace that is too large to address; the machine has no room.
+    pub fn new(
+        machine: M,
+        spec: &ModelSpec,
+        model: &dyn SequenceModel,
+        settings: &UserSettings,
+        slots: usize,
+        longest: usize,
+        max_examples: usize,
+    ) -> Result<Self, LocalError> {
+        check(spec, settings)?;
+        let shape = Shape::new(spec, model.layout())?;
+        let slots = slots.clamp(1, MAX_SLOTS);
+        let batch = settings.batch_shape(longest, max_examples);
+        // More clip groups than a layout has are not possible, and one is the least.
+        let groups = model.layout().groups().len().max(1);
+        let fits = |number: usize| u32::try_from(number).ok().filter(|&number| number < 1 << 30);
+        let rows = batch.sequences.checked_mul(batch.steps).and_then(fits);
+        let (Some(_), Some(sequences), Some(steps)) = (rows, fits(batch.sequences), fits(batch.steps)) else {
+            let got = format!("{} sequences of {} tokens", batch.sequences, batch.steps);
+            return Err(unusable(
+                "user_update.batch_size",
+                "fewer than 2^30 tokens per batch",
+                &got,
+            ));
+        };
+        let room = Room::new(&shape, slots as u32, sequences, steps, groups as u32);
+        let floats = room.slot.saturating_mul(slots as u64).saturating_add(room.shared);
+        // Distances between arrays of a slot are words.
+        let (true, Ok(floats)) = (room.slot < 1 << 32, usize::try_from(floats)) else {
+            let expected = "fewer than 2^32 activations and gradients per user";
+            return Err(unusable(
+                "user_update.batch_size",
+                expected,
+                &room.slot.to_string(),
+            ));
+        };
+        let of_device = |error: DeviceError| LocalError::from(AggregationError::from(error));
+        Ok(Self {
+            memory: machine.zeros::<u32>(floats).map_err(of_device)?,
+            words: machine
+                .zeros::<u32>(Table::max_words(&room, slots))
+                .map_err(of_device)?,
+            table: Table::new(shape.vocab),
+            program: Program::new(shape, room, slots as u32),
+            machine,
+            shape,
+            room,
+            slots,
+            units: None,
+            groups,
+        })
+    }
+
+    /// Number of users that are trained at once.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Bytes of the device's memory: parameters and activations of all slots, and the sum.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let slots = self.slots as u64;
+        let parameters = self.shape.parameters as u64;
+        4 * (slots * (parameters + self.room.slot) + self.room.shared)
+            + 8 * parameters
+            + 4 * Table::max_words(&self.room, self.slots) as u64
+    }
+
+    /// Trains users side by side and hands their updates to the sink.
+    fn group(
+        &mut self,
+        task: &LocalTask<'_>,
+        text: &dyn CohortText,
+        places: &[usize],
+        units: &mut UnitSlots<M>,
+        sink: &dyn UpdateSink,
+    ) -> Result<Duration, EngineError> {
+        let of_first = |source: LocalError| EngineError {
+            place: places[0],
+            source,
+        };
+        let of_device = |error: DeviceError| of_first(AggregationError::from(error).into());
+        let mut students: Vec<Student<'_, '_>> = places
+            .iter()
+            .map(|&place| Student::new(task, &text.examples(place), text.order(place)))
+            .collect();
+        let carries = task.settings.batching == Batching::Stream;
+        let learning_rate = task.settings.learning_rate() as f32;
+        let projection = match task.settings.clip_every_step {
+            true => Projection::new(task, self.groups).map_err(of_first)?,
+            false => None,
+        };
+        units.set_units(places.len()).map_err(of_device)?;
+        self.table.begin(places.len());
+        self.launch(units, [self.program.whole(Kernel::Begin)])
+            .map_err(of_device)?;
+        while students.iter().any(|student| student.next.is_some()) {
+            self.table.begin(places.len());
+            for (slot, student) in students.iter().enumerate() {
+                if let Some((batch, mode)) = &student.next {
+                    let carried = *mode == StateMode::Carry;
+                    let given = self.table.give(slot, &batch.batch(), carried, &self.room);
+                    given.map_err(|error| EngineError {
+                        place: places[slot],
+                        source: AggregationError::from(error).into(),
+                    })?;
+                }
+            }
+            let (rows, steps) = (self.table.rows(), self.table.steps());
+            let calls = self.program.step(rows, steps, learning_rate, carries);
+            self.launch(units, calls).map_err(of_device)?;
+            let statistics = self.statistics(places.len()).map_err(of_device)?;
+            let of_slot = 3 * self.room.rows as usize;
+            let of_slot = of_slot.next_multiple_of(2);
+            for (student, statistics) in students.iter_mut().zip(statistics.chunks(of_slot)) {
+                student.count(statistics);
+            }
+            if let Some(projection) = &projection {
+                let reports = self.project(projection, units, places.len()).map_err(of_device)?;
+                for (student, report) in students.iter_mut().zip(reports) {
+                    student.projected(report);
+                }
+            }
+            students.iter_mut().for_each(Student::advance);
+        }
+        let mut outcomes = Vec::with_capacity(places.len());
+        self.table.begin(places.len());
+        for (slot, student) in students.into_iter().enumerate() {
+            let outcome = student.finish(task.non_finite).map_err(|source| EngineError {
+                place: places[slot],
+                source,
+            })?;
+            if outcome.discarded {
+                self.table.discard(slot);
+            }
+            outcomes.push(outcome);
+        }
+        self.launch(units, [self.program.whole(Kernel::Finish)])
+            .map_err(of_device)?;
+        let started = Instant::now();
+        sink.accept_on_device(places, &outcomes, units)
+            .map_err(of_first)?;
+        Ok(started.elapsed())
+    }
+
+    /// Runs kernels with the present table.
+    fn launch(
+        &mut self,
+        units: &mut UnitSlots<M>,
+        calls: impl IntoIterator<Item = Launch>,
+    ) -> Result<(), DeviceError> {
+        let slots = self.table.slots() as u32;
+        self.machine
+            .write::<u32>(&mut self.words, 0, self.table.words())?;
+        let (machine, parameters) = units.values_mut();
+        for (kernel, threads, call) in calls {
+            let memory = TrainingMemory {
+                parameters: &mut *parameters,
+                room: &mut self.memory,
+                table: &self.words,
+            };
+            machine.run(kernel, threads, slots, &call, memory)?;
+        }
+        Ok(())
+    }
+
+    /// Reads floats behind the workspaces of the slots.
+    fn shared(&self, at: u64, into: &mut [f32]) -> Result<(), DeviceError> {
+        let at = self.program.shared() + at;
+        self.machine
+            .read::<u32>(&self.memory, at as usize, cast_slice_mut(into))
+    }
+
+    fn statistics(&self, slots: usize) -> Result<Vec<f32>, DeviceError> {
+        let array = self.room.statistics;
+        let mut numbers = vec![0.0; slots * array.col as usize];
+        self.shared(array.at, &mut numbers)?;
+        Ok(numbers)
+    }
+
+    /// Moves parameters that are too far from those of the round back to the bound.
+    fn project(
+        &mut self,
+        projection: &Projection,
+        units: &mut UnitSlots<M>,
+        slots: usize,
+    ) -> Result<Vec<ClipReport>, DeviceError> {
+        self.launch(units, projection.distances(&self.program, &self.room))?;
+        let (distances, factors) = (self.room.distances, self.room.factors);
+        let mut numbers = vec![0.0f64; slots * distances.col as usize / 2];
+        let at = self.program.shared() + distances.at;
+        self.machine
+            .read::<u32>(&self.memory, at as usize, cast_slice_mut(&mut numbers))?;
+        let (reports, scales) = projection.measure(&numbers, slots, &distances, &factors);
+        let at = self.program.shared() + factors.at;
+        self.machine
+            .write::<u32>(&mut self.memory, at as usize, cast_slice(&scales))?;
+        self.launch(units, projection.calls(&self.program, &self.room))?;
+        Ok(reports)
+    }
+
+    /// The slots for updates under the bound of a round.
+    fn units(&mut self, bound: &Bound) -> Result<UnitSlots<M>, DeviceError> {
+        match self.units.take() {
+            Some(units) if units.fits(bound) => Ok(units),
+            _ => UnitSlots::new(self.machine.clone(), bound, self.slots),
+        }
+    }
+}
+
+impl<M: Trainer + Clone> Engine for DeviceEngine<M> {
+    fn train(
+        &mut self,
+        task: &LocalTask<'_>,
+        work: &Work<'_>,
+        sink: &dyn UpdateSink,
+    ) -> Result<EngineTimes, EngineError> {
+        let &Work::Users { text, places } = work else {
+            let source = unusable(
+                "user_update.algorithm",
+                "`fedavg`",
+                task.settings.algorithm.name(),
+            );
+            return Err(EngineError { place: 0, source });
+        };
+        let Some(&place) = places.first() else {
+            return Ok(EngineTimes::default());
+        };
+        let of_set_up = |error: DeviceError| EngineError {
+            place,
+            source: AggregationError::from(error).into(),
+        };
+        let expected = self.shape.parameters;
+        if task.settings.algorithm != Algorithm::FedAvg || task.theta.len() != expected {
+            let name = task.settings.algorithm.name();
+            let source = match task.theta.len() == expected {
+                false => AggregationError::Length {
+                    what: "parameters of the round",
+                    expected,
+                    got: task.theta.len(),
+                }
+                .into(),
+                true => unusable("user_update.algorithm", "`fedavg`", name),
+            };
+            return Err(EngineError { place, source });
+        }
+        let bound = Bound::new(
+            Arc::new(task.layout.clone()),
+            task.clipping.clone(),
+            task.non_finite,
+        );
+        let mut units = self.units(&bound).map_err(of_set_up)?;
+        let at = self.program.shared() as usize;
+        self.machine
+            .write::<u32>(&mut self.memory, at, cast_slice(task.theta))
+            .map_err(of_set_up)?;
+        let mut times = EngineTimes::default();
+        for places in places.chunks(self.slots) {
+            times.sink += self.group(task, text, places, &mut units, sink)?;
+        }
+        self.units = Some(units);
+        Ok(times)
+    }
+}
+
+impl<M: Trainer> Drop for DeviceEngine<M> {
+    fn drop(&mut self) {
+        // PRIVACY: text, activations and gradients. Nothing can be done about a machine that has failed.
+        drop(self.machine.clear::<u32>(&mut self.memory));
+        drop(self.machine.clear::<u32>(&mut self.words));
+    }
+}
+
+impl<'a, 's> Student<'a, 's> {
+    fn new(task: &LocalTask<'s>, examples: &[&'a [u32]], order: [u8; 32]) -> Self {
+        let lesson = Lesson::new(examples, order, task.settings);
+        let outcome = LocalOutcome {
+            weight: lesson.weight(task.settings),
+            examples: lesson.examples().len(),
+            tokens: 0,
+            loss_sum: 0.0,
+            projected: task.settings.clip_every_step.then_some(ClipReport {
+                norm: 0.0,
+                clipped: false,
+            }),
+            discarded: false,
+        };
+        let mut steps = lesson.into_steps(task.settings, task.special);
+        Self {
+            next: steps.next(),
+            steps,
+            outcome,
+            failed: None,
+        }
+    }
+
+    /// Adds up the loss of the present batch from the largest logit, the sum of exponentials and the target's logit of each row.
+    fn count(&mut self, statistics: &[f32]) {
+        let Some((batch, _)) = &self.next else { return };
+        let (batch, mut loss) = (batch.batch(), 0.0);
+        for (&target, row) in batch.targets.iter().zip(statistics.as_chunks::<3>().0) {
+            if target != IGNORE {
+                let [largest, sum, logit] = row.map(f64::from);
+                loss += largest + sum.ln() - logit;
+            }
+        }
+        if !loss.is_finite() {
+            let targets = batch.targets_count();
+            self.failed
+                .get_or_insert(ModelError::NonFiniteLoss { loss, targets }.into());
+        }
+        self.outcome.tokens += batch.targets_count() as u64;
+        self.outcome.loss_sum += loss;
+    }
+
+    fn projected(&mut self, report: ClipReport) {
+        if self.next.is_none() {
+            return;
+        }
+        if !report.norm.is_finite() {
+            self.failed
+                .get_or_insert(AggregationError::NotFiniteOnDevice.into());
+        }
+        self.outcome.projected = Some(report);
+    }
+
+    fn advance(&mut self) {
+        // The training of a user whose numbers left their range has ended.
+        self.next = match self.failed {
+            Some(_) => None,
+            None => self.steps.next(),
+        };
+    }
+
+    fn finish(self, non_finite: NonFinite) -> Result<LocalOutcome, LocalError> {
+        match self.failed {
+            None => Ok(self.outcome),
+            Some(error) if non_finite == NonFinite::Refuse => Err(error),
+            // PRIVACY: a map of this user's data alone. The update is the zero vector, and the weight stays.
+            Some(_) => Ok(LocalOutcome {
+                tokens: 0,
+                loss_sum: 0.0,
+                projected: None,
+                discarded: true,
+                ..self.outcome
+            }),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Map
+//!
+//! | item | what it holds |
+//! |---|---|
+//! | [`DeviceEngine`] | the engine: users in slots, and their updates handed to a sink where they lie |
+//! | [`check()`], [`MAX_SLOTS`] | what the engine can train |
+//! | [`self_test()`] | a comparison of a machine with the emulator |
+//! | `open` | an NVIDIA GPU, with the feature `cuda` |
+//! | [`Trainer`], [`TrainingMemory`] | the seam to a machine that runs the kernels |
+//! | [`Kernel`], [`Call`], [`Array`] | a kernel and its arguments |
+//! | [`KERNELS`] | the kernels in C |
+//!
+//! # Notes
+//!
+//! `docs/design/gpu.md` in the repository states what is assumed of a GPU, and how each assumption is tested.
+
+// docs.rs marks what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod call;
+mod engine;
+mod machine;
+mod program;
+mod projection;
+mod raw;
+mod room;
+mod self_test;
+mod shape;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use call::{Array, Call, Kernel};
+pub use engine::{DeviceEngine, MAX_SLOTS, check};
+pub use machine::{Trainer, TrainingMemory};
+#[cfg(feature = "cuda")]
+pub use raw::cuda::open;
+pub use self_test::self_test;
+
+/// The source of the kernels, in C, as NVRTC compiles it.
+pub const KERNELS: &str = include_str!("../kernels/recurrent.c");

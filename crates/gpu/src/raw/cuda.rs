@@ -1,0 +1,93 @@
+//! The kernels on an NVIDIA GPU.
+
+use cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
+use undertone_aggregation::AggregationError;
+use undertone_device_sum::{Cuda, DeviceError};
+use undertone_local::LocalError;
+
+use crate::call::{Call, Kernel};
+use crate::machine::{Trainer, TrainingMemory};
+use crate::{KERNELS, self_test};
+
+/// Threads of a block.
+const THREADS: u64 = 128;
+
+/// The most blocks per slot. The bits of a result do not depend on it.
+const MAX_BLOCKS: u64 = 4096;
+
+// SAFETY: the layout is that of the struct in `kernels/recurrent.c`, and every bit pattern of its fields is valid.
+unsafe impl DeviceRepr for Call {}
+
+/// Opens a GPU by its number, compiles the kernels of the sum and of local training for it, and tests both.
+///
+/// # Errors
+/// The driver or its compiler NVRTC is not installed, is too old or failed; there is no such GPU; the kernels gave wrong results.
+pub fn open(ordinal: usize) -> Result<Cuda, LocalError> {
+    let of_device = |error: DeviceError| LocalError::from(AggregationError::from(error));
+    let mut cuda = Cuda::open(ordinal).map_err(of_device)?;
+    let names: Vec<&'static str> = Kernel::ALL.iter().map(|kernel| kernel.name()).collect();
+    cuda.add_kernels(KERNELS, "recurrent.c", &names)
+        .map_err(of_device)?;
+    self_test(&cuda)?;
+    Ok(cuda)
+}
+
+impl Trainer for Cuda {
+    fn run(
+        &self,
+        kernel: Kernel,
+        threads: u64,
+        slots: u32,
+        call: &Call,
+        memory: TrainingMemory<'_, Self>,
+    ) -> Result<(), DeviceError> {
+        let blocks = threads.div_ceil(THREADS).clamp(1, MAX_BLOCKS);
+        let grid = LaunchConfig {
+            grid_dim: (blocks as u32, slots, 1),
+            block_dim: (THREADS as u32, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        let function = self.kernel(kernel.name())?;
+        let TrainingMemory {
+            parameters,
+            room,
+            table,
+        } = memory;
+        let mut launch = self.stream().launch_builder(function);
+        launch.arg(parameters).arg(room).arg(table).arg(call);
+        // SAFETY: the arguments are those of every kernel in their order. The arrays of the call lie in this memory, because `Program`
+        // makes every call from the `Room` that the memory was taken for, and `Table` checks every token and row in the table.
+        let launched = unsafe { launch.launch(grid) };
+        launched.map(drop).map_err(|error| DeviceError::Driver {
+            action: "a kernel of local training",
+            reason: format!("{}: {error}", kernel.name()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With `UNDERTONE_REQUIRE_NVRTC` a machine without the library fails this test.
+    #[test]
+    fn the_kernels_compile_where_the_compiler_is_installed() {
+        match Cuda::compile(crate::KERNELS, "recurrent.c") {
+            Ok(kernels) => {
+                let text = kernels.to_src();
+                for kernel in Kernel::ALL {
+                    let entry = format!(".entry {}(", kernel.name());
+                    assert!(text.contains(&entry), "{entry}");
+                }
+                // No approximate function, and nothing that flushes small numbers.
+                for word in ["approx", ".ftz", "call "] {
+                    assert!(!text.contains(word), "{word}");
+                }
+            }
+            Err(error) => {
+                assert!(std::env::var_os("UNDERTONE_REQUIRE_NVRTC").is_none(), "{error}");
+                assert!(matches!(error, DeviceError::NoLibrary { .. }), "{error}");
+            }
+        }
+    }
+}

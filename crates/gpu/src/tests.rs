@@ -1,0 +1,581 @@
+//! The engine on the emulator against the models of the processor, and the independence of units.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use proptest::prelude::*;
+use undertone_aggregation::{Clipping, NonFinite};
+use undertone_device_sum::{DeviceError, Emulator, Machine, Span, Word};
+use undertone_local::{
+    CohortText, CpuEngine, Engine, Lesson, LocalError, LocalOutcome, LocalTask, MicrobatchOutcome,
+    UpdateSink, UserSettings, Work,
+};
+use undertone_models::{ModelSpec, SequenceModel};
+use undertone_text::SpecialIds;
+
+use crate::call::{Call, Kernel, count, product};
+use crate::{DeviceEngine, Trainer, TrainingMemory};
+
+const IDS: usize = 61;
+
+fn specs() -> Vec<ModelSpec> {
+    [
+        r#"{"family":"dplm","embed":6,"hidden":9}"#,
+        r#"{"family":"dplm","embed":7,"hidden":5,"unit_norm":false}"#,
+        r#"{"family":"stackoverflow","embed":6,"hidden":11}"#,
+        r#"{"family":"cifg","cells":9,"embedding":6,"projection":5}"#,
+        r#"{"family":"cifg","cells":12,"embedding":6,"projection":6,"tied":true}"#,
+    ]
+    .into_iter()
+    .map(|text| serde_json::from_str(text).unwrap())
+    .collect()
+}
+
+fn settings(keys: &str) -> UserSettings {
+    let text = format!(r#"{{"clip_every_step": false, {keys}}}"#);
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The examples of each user, by place.
+struct Cohort(Vec<Vec<Vec<u32>>>);
+
+impl CohortText for Cohort {
+    fn order(&self, place: usize) -> [u8; 32] {
+        // The seed belongs to the user's text and not to its place, so that users can be moved.
+        let sum: u32 = self.0[place].concat().iter().sum();
+        [(sum % 251) as u8; 32]
+    }
+
+    fn examples(&self, place: usize) -> Vec<&[u32]> {
+        self.0[place].iter().map(|example| &example[..]).collect()
+    }
+
+    fn example(&self, place: usize, example: usize) -> &[u32] {
+        &self.0[place][example]
+    }
+}
+
+/// Users of different sizes, one of them without text.
+fn cohort() -> Cohort {
+    let mut next = 5u32;
+    let mut draw = |below: u32| {
+        next = next.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        next / 7 % below
+    };
+    let users = [7, 1, 0, 12, 4, 2, 9].map(|examples| {
+        let example = |_| {
+            let length = 1 + draw(6);
+            (0..length).map(|_| 3 + draw(IDS as u32 - 3)).collect()
+        };
+        (0..examples).map(example).collect()
+    });
+    Cohort(users.into())
+}
+
+#[derive(Default)]
+struct Kept(Mutex<BTreeMap<usize, (Vec<f32>, LocalOutcome)>>);
+
+impl UpdateSink for Kept {
+    fn accept(&self, place: usize, update: &[f32], outcome: LocalOutcome) -> Result<(), LocalError> {
+        let earlier = self.0.lock().unwrap().insert(place, (update.to_vec(), outcome));
+        assert!(earlier.is_none(), "place {place} came twice");
+        Ok(())
+    }
+
+    fn accept_microbatch(&self, _: usize, _: &[f32], _: MicrobatchOutcome) -> Result<(), LocalError> {
+        panic!("no microbatch was asked for")
+    }
+}
+
+/// A model with random parameters.
+struct World {
+    spec: ModelSpec,
+    model: Box<dyn SequenceModel>,
+    theta: Vec<f32>,
+    clipping: Clipping,
+    non_finite: NonFinite,
+}
+
+impl World {
+    fn new(spec: ModelSpec) -> Self {
+        let model = spec.build(IDS).unwrap();
+        let theta = model.initial_params(3);
+        Self {
+            spec,
+            theta,
+            model,
+            clipping: Clipping::Flat { clip_norm: 0.5 },
+            non_finite: NonFinite::Zero,
+        }
+    }
+
+    fn task<'a>(&'a self, settings: &'a UserSettings) -> LocalTask<'a> {
+        LocalTask {
+            round: 0,
+            theta: &self.theta,
+            layout: self.model.layout(),
+            clipping: &self.clipping,
+            estimate: None,
+            special: SpecialIds::WORDS,
+            settings,
+            non_finite: self.non_finite,
+        }
+    }
+
+    fn engine<M: Trainer + Clone>(
+        &self,
+        machine: M,
+        settings: &UserSettings,
+        slots: usize,
+    ) -> DeviceEngine<M> {
+        DeviceEngine::new(machine, &self.spec, self.model.as_ref(), settings, slots, 6, 12).unwrap()
+    }
+
+    /// The updates of some users of a cohort.
+    fn updates(
+        &self,
+        engine: &mut dyn Engine,
+        settings: &UserSettings,
+        cohort: &Cohort,
+        places: &[usize],
+    ) -> BTreeMap<usize, (Vec<f32>, LocalOutcome)> {
+        let sink = Kept::default();
+        let work = Work::Users { text: cohort, places };
+        engine.train(&self.task(settings), &work, &sink).unwrap();
+        sink.0.into_inner().unwrap()
+    }
+
+    fn on_processor(
+        &self,
+        settings: &UserSettings,
+        cohort: &Cohort,
+        places: &[usize],
+    ) -> BTreeMap<usize, (Vec<f32>, LocalOutcome)> {
+        let mut engine = CpuEngine::new(self.model.as_ref(), settings, 1, 6, 12);
+        self.updates(&mut engine, settings, cohort, places)
+    }
+}
+
+fn largest(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().fold(0.0, |top, value| top.max(value.abs()))
+}
+
+const EVERYONE: [usize; 7] = [0, 1, 2, 3, 4, 5, 6];
+
+/// One step of a large learning rate is a gradient, and the rounding of the parameters does not hide it.
+#[test]
+fn a_gradient_is_that_of_the_model_in_double_precision_to_1e_5() {
+    for spec in specs() {
+        let world = World::new(spec);
+        let rate = 256.0;
+        let settings = settings(r#""batch_size": 100, "learning_rate": 256.0"#);
+        let cohort = cohort();
+        let updates = world.updates(
+            &mut world.engine(Emulator::default(), &settings, 3),
+            &settings,
+            &cohort,
+            &EVERYONE,
+        );
+        let wide: Vec<f64> = world.theta.iter().copied().map(f64::from).collect();
+        let mut worker = world.model.check_worker(12, 72);
+        for place in EVERYONE {
+            let lesson = Lesson::new(&cohort.examples(place), cohort.order(place), &settings);
+            let steps: Vec<_> = lesson.into_steps(&settings, SpecialIds::WORDS).collect();
+            let (update, outcome) = &updates[&place];
+            let Some((batch, _)) = steps.first() else {
+                assert!(update.iter().all(|&value| value == 0.0) && outcome.tokens == 0);
+                continue;
+            };
+            let mut gradient = vec![0.0; wide.len()];
+            let stats = worker.gradient(&wide, &batch.batch(), &mut gradient).unwrap();
+            assert_eq!(outcome.tokens, stats.targets as u64);
+            assert!(
+                (outcome.loss_sum - stats.loss_sum).abs() < 1e-5 * stats.loss_sum,
+                "{:?}",
+                world.spec
+            );
+            for tensor in world.model.layout().tensors() {
+                let range = world.model.layout().range(&tensor.name).unwrap();
+                let scale = largest(gradient[range.clone()].iter().copied());
+                let differ = |i: usize| gradient[i] + f64::from(update[i]) / rate;
+                let difference = largest(range.clone().map(differ));
+                assert!(
+                    difference <= 1e-5 * scale,
+                    "{:?} {}: {difference:e} of {scale:e}",
+                    world.spec,
+                    tensor.name
+                );
+                assert!(scale > 0.0, "{}", tensor.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn several_steps_give_the_updates_of_the_processor() {
+    for spec in specs() {
+        for keys in [
+            r#""batch_size": 3, "learning_rate": 0.5, "epochs": 2"#,
+            r#""batch_size": 2, "learning_rate": 0.3, "batching": "stream", "unroll": 4"#,
+            r#""batch_size": 4, "learning_rate": 0.5, "max_steps": 2, "weight_cap": 10, "max_examples": 9"#,
+        ] {
+            let (world, settings, cohort) = (World::new(spec.clone()), settings(keys), cohort());
+            let expected = world.on_processor(&settings, &cohort, &EVERYONE);
+            let mut engine = world.engine(Emulator::default(), &settings, 4);
+            let got = world.updates(&mut engine, &settings, &cohort, &EVERYONE);
+            for place in EVERYONE {
+                let ((update, outcome), (expected, of_processor)) = (&got[&place], &expected[&place]);
+                assert_eq!(outcome.weight, of_processor.weight);
+                assert_eq!(
+                    (outcome.examples, outcome.tokens),
+                    (of_processor.examples, of_processor.tokens)
+                );
+                assert!((outcome.loss_sum - of_processor.loss_sum).abs() <= 1e-5 * of_processor.loss_sum);
+                let scale = largest(expected.iter().copied().map(f64::from));
+                let differences = update.iter().zip(expected).map(|(a, b)| f64::from(a - b));
+                let difference = largest(differences);
+                // Two computations in single precision, whose parameters are rounded at each step.
+                assert!(
+                    difference <= 1e-5 * scale + 2e-7,
+                    "{spec:?} {keys} {place}: {difference:e} of {scale:e}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn projection_after_every_step_gives_the_updates_of_the_processor() {
+    for (spec, clipping) in specs().into_iter().flat_map(|spec| {
+        let groups = spec.build(IDS).unwrap().layout().groups().len();
+        [
+            (spec.clone(), Clipping::Flat { clip_norm: 0.05 }),
+            (spec, Clipping::per_layer_equal(0.05, groups)),
+        ]
+    }) {
+        let world = World {
+            clipping: clipping.clone(),
+            ..World::new(spec.clone())
+        };
+        let settings = UserSettings {
+            clip_every_step: true,
+            ..settings(r#""batch_size": 3, "learning_rate": 0.5"#)
+        };
+        let cohort = cohort();
+        let expected = world.on_processor(&settings, &cohort, &EVERYONE);
+        let mut engine = world.engine(Emulator::default(), &settings, 4);
+        let got = world.updates(&mut engine, &settings, &cohort, &EVERYONE);
+        for place in EVERYONE {
+            let ((update, outcome), (expected, of_processor)) = (&got[&place], &expected[&place]);
+            let (report, of_processor) = (outcome.projected.unwrap(), of_processor.projected.unwrap());
+            assert_eq!(
+                report.clipped, of_processor.clipped,
+                "{spec:?} {clipping:?} {place}"
+            );
+            assert!((report.norm - of_processor.norm).abs() <= 1e-5 * of_processor.norm + 1e-9);
+            let differences = update.iter().zip(expected).map(|(a, b)| f64::from(a - b));
+            let difference = largest(differences);
+            assert!(
+                difference <= 1e-6,
+                "{spec:?} {clipping:?} {place}: {difference:e}"
+            );
+        }
+    }
+}
+
+/// The bits of each update, by the text of its user.
+fn bits(
+    cohort: &Cohort,
+    updates: BTreeMap<usize, (Vec<f32>, LocalOutcome)>,
+) -> BTreeMap<Vec<Vec<u32>>, Vec<u32>> {
+    let of_user = |(place, (update, _)): (usize, (Vec<f32>, LocalOutcome))| {
+        let bits = update.into_iter().map(f32::to_bits).collect();
+        (cohort.0[place].clone(), bits)
+    };
+    updates.into_iter().map(of_user).collect()
+}
+
+/// The updates of the same users alone, in other slots, beside others, in other groups, and on other grids.
+fn differing_bits<M: Trainer + Clone>(
+    world: &World,
+    settings: &UserSettings,
+    machine: impl Fn(usize) -> M,
+) -> usize {
+    let cohort = cohort();
+    let mut alone = BTreeMap::new();
+    for place in EVERYONE {
+        let mut engine = world.engine(machine(0), settings, 1);
+        alone.extend(bits(
+            &cohort,
+            world.updates(&mut engine, settings, &cohort, &[place]),
+        ));
+    }
+    let mut differing = 0;
+    for (number, order) in [
+        [6, 5, 4, 3, 2, 1, 0],
+        [3, 0, 6, 1, 5, 2, 4],
+        [2, 3, 1, 4, 0, 6, 5],
+    ]
+    .iter()
+    .enumerate()
+    {
+        for slots in [1, 2, 3, 7, 9] {
+            let mut engine = world.engine(machine(number), settings, slots);
+            // The second time the memory holds what the first users left there.
+            for places in [&order[..], &order[2..5]] {
+                let updates = world.updates(&mut engine, settings, &cohort, places);
+                for (user, update) in bits(&cohort, updates) {
+                    let expected = &alone[&user];
+                    differing += update.iter().zip(expected).filter(|(a, b)| a != b).count();
+                }
+            }
+        }
+    }
+    differing
+}
+
+fn grid(number: usize) -> Emulator {
+    let (blocks, threads, stride) = [(3, 1, 1), (5, 8, 3), (7, 32, 2)][number % 3];
+    Emulator::new(blocks, threads, stride).unwrap()
+}
+
+#[test]
+fn an_update_has_the_same_bits_in_any_slot_beside_any_users_on_any_grid() {
+    for spec in specs() {
+        for keys in [
+            r#""batch_size": 3, "learning_rate": 0.5, "epochs": 2"#,
+            r#""batch_size": 2, "learning_rate": 0.3, "batching": "stream", "unroll": 4, "clip_every_step": true"#,
+        ] {
+            let keys = keys.to_owned();
+            let world = World::new(spec.clone());
+            let mut settings = settings(&keys.replace(r#", "clip_every_step": true"#, ""));
+            settings.clip_every_step = keys.contains("clip_every_step");
+            assert_eq!(differing_bits(&world, &settings, grid), 0, "{spec:?} {keys}");
+        }
+    }
+}
+
+/// A machine that adds up long products in two halves where the launch is large, as a library may choose another kernel for it.
+#[derive(Clone)]
+struct Halves(Emulator);
+
+impl Machine for Halves {
+    type Memory<T: Word> = Vec<T>;
+
+    fn zeros<T: Word>(&self, len: usize) -> Result<Vec<T>, DeviceError> {
+        self.0.zeros(len)
+    }
+
+    fn clear<T: Word>(&self, memory: &mut Vec<T>) -> Result<(), DeviceError> {
+        self.0.clear(memory)
+    }
+
+    fn write<T: Word>(&self, memory: &mut Vec<T>, at: usize, words: &[T]) -> Result<(), DeviceError> {
+        self.0.write(memory, at, words)
+    }
+
+    fn read<T: Word>(&self, memory: &Vec<T>, at: usize, into: &mut [T]) -> Result<(), DeviceError> {
+        self.0.read(memory, at, into)
+    }
+
+    fn largest(&self, span: Span, values: &Vec<u32>, found: &mut Vec<u32>) -> Result<(), DeviceError> {
+        self.0.largest(span, values, found)
+    }
+
+    fn squares(
+        &self,
+        span: Span,
+        values: &Vec<u32>,
+        found: &Vec<u32>,
+        limbs: &mut Vec<u64>,
+    ) -> Result<(), DeviceError> {
+        self.0.squares(span, values, found, limbs)
+    }
+
+    fn add_bounded(
+        &self,
+        span: Span,
+        values: &Vec<u32>,
+        factors: &Vec<u32>,
+        sum: &mut Vec<u64>,
+    ) -> Result<(), DeviceError> {
+        self.0.add_bounded(span, values, factors, sum)
+    }
+}
+
+impl Trainer for Halves {
+    fn run(
+        &self,
+        kernel: Kernel,
+        threads: u64,
+        slots: u32,
+        call: &Call,
+        memory: TrainingMemory<'_, Self>,
+    ) -> Result<(), DeviceError> {
+        let TrainingMemory {
+            parameters,
+            room,
+            table,
+        } = memory;
+        let mut run = |call: &Call| {
+            let memory = TrainingMemory {
+                parameters: &mut *parameters,
+                room: &mut *room,
+                table,
+            };
+            self.0.run(kernel, threads, slots, call, memory)
+        };
+        let splits = kernel == Kernel::Product && call.mode == product::SET && call.depth < count::SEQUENCES;
+        if !splits || slots < 3 || call.depth < 8 {
+            return run(call);
+        }
+        let half = call.depth / 2;
+        let (mut first, mut second) = (*call, *call);
+        first.depth = half;
+        second.depth -= half;
+        second.a.at += u64::from(half) * u64::from(call.a.col);
+        second.b.at += u64::from(half) * u64::from(call.b.row);
+        second.mode = product::ADD;
+        run(&first)?;
+        run(&second)
+    }
+}
+
+#[test]
+fn a_machine_whose_sums_depend_on_the_launch_is_found() {
+    let world = World::new(specs().remove(0));
+    let settings = settings(r#""batch_size": 3, "learning_rate": 0.5, "epochs": 2"#);
+    let differing = differing_bits(&world, &settings, |_| Halves(Emulator::default()));
+    assert!(differing > 0);
+}
+
+#[test]
+fn users_whose_numbers_leave_their_range_count_as_zero_and_keep_their_weight() {
+    for spec in specs() {
+        let mut world = World::new(spec);
+        // The second user's text alone reads this token.
+        let (token, cohort) = (
+            60,
+            Cohort(vec![vec![vec![5, 6, 7]; 4], vec![vec![60, 60, 60]; 4]]),
+        );
+        let embedding = world.model.layout().range("embedding").unwrap().start;
+        let width = world.model.layout().tensors()[0].shape[1];
+        world.theta[embedding + token * width] = f32::NAN;
+        let settings = settings(r#""batch_size": 2, "learning_rate": 0.5, "weight_cap": 8"#);
+        let tied = world.model.layout().range("out").is_none();
+        let mut engine = world.engine(Emulator::default(), &settings, 2);
+        let updates = world.updates(&mut engine, &settings, &cohort, &[0, 1]);
+        // A tied embedding is the output matrix, too, so the first user reads the token there.
+        for (place, discarded) in [(0, tied), (1, true)] {
+            let (update, outcome) = &updates[&place];
+            assert_eq!(outcome.discarded, discarded, "{:?} {place}", world.spec);
+            assert_eq!(outcome.weight, 0.5);
+            if discarded {
+                assert!(update.iter().all(|&value| value == 0.0));
+                assert_eq!((outcome.tokens, outcome.loss_sum), (0, 0.0));
+            }
+        }
+        world.non_finite = NonFinite::Refuse;
+        let work = Work::Users {
+            text: &cohort,
+            places: &[1],
+        };
+        let error = engine
+            .train(&world.task(&settings), &work, &Kept::default())
+            .unwrap_err();
+        assert_eq!(error.place, 1);
+        assert!(error.to_string().contains("loss"), "{error}");
+    }
+}
+
+#[test]
+fn what_the_engine_does_not_know_is_an_error_that_names_the_key() {
+    let world = World::new(specs().remove(0));
+    let refused = |spec: &str, keys: &str| {
+        let spec: ModelSpec = serde_json::from_str(spec).unwrap();
+        let model = spec.build(IDS).unwrap();
+        let settings: UserSettings = serde_json::from_str(keys).unwrap();
+        let engine = DeviceEngine::new(Emulator::default(), &spec, model.as_ref(), &settings, 2, 6, 12);
+        engine.err().unwrap().to_string()
+    };
+    let transformer = r#"{"family":"transformer","layers":1,"width":4,"heads":1}"#;
+    assert_eq!(
+        refused(transformer, r#"{"batch_size": 2, "learning_rate": 0.5}"#),
+        "configuration key `model.family`: expected `dplm`, `stackoverflow` or `cifg` on a GPU, got transformer"
+    );
+    assert_eq!(
+        refused(r#"{"family":"cifg"}"#, r#"{"algorithm": "uls", "group_size": 4}"#),
+        "configuration key `user_update.algorithm`: expected `fedavg` on a GPU, got uls"
+    );
+    // More text than the engine took memory for, and a token outside the vocabulary.
+    let settings = settings(r#""batch_size": 2, "learning_rate": 0.5"#);
+    let mut engine = world.engine(Emulator::default(), &settings, 2);
+    for (cohort, message) in [
+        (
+            Cohort(vec![vec![vec![5; 9]; 2]]),
+            "rows of a batch: expected at most 12, got 18",
+        ),
+        (
+            Cohort(vec![vec![vec![5, 61, 7]]]),
+            "a token: expected below 61, got 61",
+        ),
+    ] {
+        let work = Work::Users {
+            text: &cohort,
+            places: &[0],
+        };
+        let error = engine
+            .train(&world.task(&settings), &work, &Kept::default())
+            .unwrap_err();
+        assert!(error.to_string().contains(message), "{error}");
+    }
+}
+
+proptest! {
+    /// A slot's words depend on its own batch alone, but for the places of its lists.
+    #[test]
+    fn the_words_of_a_slot_do_not_depend_on_other_slots(
+        users in prop::collection::vec(prop::collection::vec(prop::collection::vec(3..61u32, 1..7), 1..5), 1..6),
+        chosen in 0..6usize,
+        place in 0..6usize,
+    ) {
+        use crate::call::header;
+        use crate::{room::Room, shape::Shape, table::Table};
+        let world = World::new(specs().remove(3));
+        let shape = Shape::new(&world.spec, world.model.layout()).unwrap();
+        let room = Room::new(&shape, 6, 4, 6, 1);
+        let chosen = chosen % users.len();
+        let settings = settings(r#""batch_size": 4, "learning_rate": 0.5"#);
+        let batch = |user: usize| {
+            let examples: Vec<&[u32]> = users[user].iter().map(|example| &example[..]).collect();
+            let lesson = Lesson::new(&examples, [1; 32], &settings);
+            lesson.into_steps(&settings, SpecialIds::WORDS).next().unwrap().0
+        };
+        let lists = |table: &Table, slot: usize| -> Vec<Vec<u32>> {
+            let words = table.words();
+            let header = &words[slot * header::WORDS..][..header::WORDS];
+            let rows = header[header::ROWS] as usize;
+            let list = |word: usize, len: usize| words[header[word] as usize..][..len].to_vec();
+            vec![
+                header[..header::INPUT_IDS].to_vec(),
+                list(header::INPUT_IDS, rows),
+                list(header::TARGET_IDS, rows),
+                list(header::PREVIOUS, rows),
+                list(header::CHAINS, 2 * rows),
+                list(header::STARTS, header[header::STEPS] as usize + 1),
+                list(header::LASTS, header[header::SEQUENCES] as usize),
+            ]
+        };
+        let mut alone = Table::new(IDS as u32);
+        alone.begin(1);
+        alone.give(0, &batch(chosen).batch(), false, &room).unwrap();
+        let mut together = Table::new(IDS as u32);
+        together.begin(6);
+        for slot in 0..6 {
+            let user = if slot == place { chosen } else { slot % users.len() };
+            together.give(slot, &batch(user).batch(), false, &room).unwrap();
+        }
+        prop_assert_eq!(lists(&alone, 0), lists(&together, place));
+        prop_assert!(together.words().len() <= Table::max_words(&room, 6));
+    }
+}

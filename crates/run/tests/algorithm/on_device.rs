@@ -1,0 +1,129 @@
+//! Runs whose users are trained by the kernels of a GPU, here on their emulator.
+
+use undertone_run::Silent;
+use undertone_run::config::RunFile;
+use undertone_run::files::names::{LEDGER_FILE, METRICS_FILE, MODEL_FILE};
+
+use crate::support::{
+    bytes, changed, check_refusals, config, cut_and_resumed, holds, ledger, options, parsed, train,
+};
+
+/// A machine that trains so many users at once.
+fn emulator(users: usize) -> String {
+    format!("engine={{kind='emulator',users={users}}}")
+}
+
+#[test]
+fn a_run_has_the_same_bytes_at_any_number_of_users_at_once_and_after_a_resume() {
+    for changes in [
+        &["checkpoint.every=2"][..],
+        &[
+            "checkpoint.every=2",
+            "model={family='cifg',cells=9,embedding=6,projection=5}",
+            "cohort.sampling=shuffled_epochs",
+            "privacy.mechanism={kind='blt',buffers=2}",
+            "user_update.clip_every_step=false",
+            "user_update.batching=stream",
+            "user_update.unroll=4",
+        ],
+        &[
+            "checkpoint.every=2",
+            "model={family='stackoverflow',embed=6,hidden=9}",
+            "clip={kind='adaptive',initial_norm=0.3,bit_noise_std=6.0}",
+            "privacy.mechanism={kind='tree',restarts={first=4,every=4}}",
+            "cohort.sampling=shuffled_epochs",
+            "user_update.clip_every_step=false",
+        ],
+    ] {
+        let with = |users| {
+            let engine = emulator(users);
+            let changes: Vec<&str> = changes.iter().copied().chain([&engine[..]]).collect();
+            config(&changes)
+        };
+        let (_few, few) = train(&with(3), 1);
+        let (_many, many) = train(&with(40), 2);
+        assert_eq!(
+            bytes(&few.run_dir, MODEL_FILE),
+            bytes(&many.run_dir, MODEL_FILE),
+            "{changes:?}"
+        );
+        holds(&few.run_dir);
+        holds(&many.run_dir);
+        let (_resumed, resumed) = cut_and_resumed(&RunFile::new(with(3), "."), 5);
+        for file in [MODEL_FILE, LEDGER_FILE] {
+            assert_eq!(
+                bytes(&few.run_dir, file),
+                bytes(&resumed.run_dir, file),
+                "{changes:?} {file}"
+            );
+        }
+        holds(&resumed.run_dir);
+    }
+}
+
+#[test]
+fn the_cohorts_and_the_guarantee_are_those_of_the_processor_and_the_model_is_near_it() {
+    let (_on_device, on_device) = train(&config(&[&emulator(8)]), 1);
+    let (_processor, processor) = train(&config(&[]), 1);
+    let privacy =
+        |epsilon: &undertone_run::Summary| epsilon.privacy.observed.clone().map(|record| record.epsilon);
+    assert_eq!(privacy(&on_device), privacy(&processor));
+    let cohorts = |summary: &undertone_run::Summary| -> Vec<u64> {
+        ledger(&summary.run_dir).iter().map(|entry| entry.round).collect()
+    };
+    assert_eq!(cohorts(&on_device), cohorts(&processor));
+    assert_eq!(on_device.tokens, processor.tokens);
+    // The same noise in both, so that only the rounding of local training differs.
+    assert!(
+        (on_device.metrics.perplexity - processor.metrics.perplexity).abs()
+            < 1e-3 * processor.metrics.perplexity
+    );
+    let norms = |summary: &undertone_run::Summary| {
+        String::from_utf8(bytes(&summary.run_dir, METRICS_FILE))
+            .unwrap()
+            .lines()
+            .count()
+    };
+    assert_eq!(norms(&on_device), norms(&processor));
+}
+
+#[test]
+fn verification_finds_a_changed_machine() {
+    let (_folder, summary) = train(&config(&[&emulator(8)]), 1);
+    changed(&summary.run_dir, "config.toml", "emulator", "gpu", "config.toml");
+}
+
+#[test]
+fn what_a_gpu_does_not_train_is_refused_by_its_key() {
+    let refusal = |changes: &[&str]| {
+        parsed(changes)
+            .and_then(|config| config.validate())
+            .unwrap_err()
+            .to_string()
+    };
+    check_refusals(
+        &[],
+        "
+        engine={kind='emulator',users=0}
+        engine.users ... expected from 1 to 65535, got 0
+        engine={kind='emulator'} model={family='transformer',layers=1,width=8,heads=2}
+        model.family ... `dplm`, `stackoverflow` or `cifg` on a GPU, got transformer
+        engine={kind='gpu'} user_update={algorithm='fedsgd',batch_size=4,learning_rate=0.5}
+        user_update.algorithm ... `fedavg` on a GPU, got fedsgd
+        engine={kind='emulator'} cohort.sampling=fixed_size aggregation={sum='plain',encoding={kind='identity'},min_clients=2,max_clients=60}
+        aggregation ... no table beside `engine`
+        engine={kind='quantum'}
+        unknown variant `quantum` ... `processor`, `gpu`, `emulator`
+        ",
+        refusal,
+    );
+    if cfg!(not(feature = "cuda")) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = RunFile::new(config(&["engine={kind='gpu'}"]), ".");
+        let error = undertone_run::train(&file, &options(folder.path()), &Silent).unwrap_err();
+        assert!(
+            error.to_string().contains("built without the feature `cuda`"),
+            "{error}"
+        );
+    }
+}

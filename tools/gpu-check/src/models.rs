@@ -1,0 +1,53 @@
+//! Losses and gradients against the models of the processor, in double precision.
+
+use serde_json::{Value, json};
+use undertone_gpu::Trainer;
+use undertone_local::Lesson;
+use undertone_text::SpecialIds;
+
+use crate::world::{Cohort, Kept, World};
+
+/// The largest difference of a tensor's gradient, relative to the largest value of that gradient.
+pub(crate) fn run<M: Trainer + Clone>(machine: &M, small: bool) -> anyhow::Result<Value> {
+    let mut lines = serde_json::Map::new();
+    let mut worst: f64 = 0.0;
+    for mut world in World::all(small)? {
+        // One step of a large learning rate, whose update is not hidden by the rounding of the parameters.
+        let rate = 256.0;
+        world.settings.learning_rate = Some(rate);
+        let cohort = Cohort::uneven(2, 4, 8, world.ids);
+        let kept = Kept::default();
+        world.train(
+            &mut world.engine(machine, &cohort, 2)?,
+            &cohort,
+            &cohort.places(),
+            &kept,
+        )?;
+        let wide: Vec<f64> = world.theta.iter().copied().map(f64::from).collect();
+        let mut worker = world.model.check_worker(16, 16 * 8);
+        let mut of_model: f64 = 0.0;
+        for (place, update, _) in kept.sorted() {
+            let examples: Vec<&[u32]> = cohort.0[place].iter().map(|example| &example[..]).collect();
+            let order = undertone_local::CohortText::order(&cohort, place);
+            let lesson = Lesson::new(&examples, order, &world.settings);
+            let Some((batch, _)) = lesson.into_steps(&world.settings, SpecialIds::WORDS).next() else {
+                continue;
+            };
+            let mut gradient = vec![0.0; wide.len()];
+            worker.gradient(&wide, &batch.batch(), &mut gradient)?;
+            for tensor in world.model.layout().tensors() {
+                let Some(range) = world.model.layout().range(&tensor.name) else {
+                    continue;
+                };
+                let scale = gradient[range.clone()]
+                    .iter()
+                    .fold(0.0f64, |top, value| top.max(value.abs()));
+                let differences = range.map(|i| (gradient[i] + f64::from(update[i]) / rate).abs());
+                of_model = of_model.max(differences.fold(0.0, f64::max) / scale.max(f64::MIN_POSITIVE));
+            }
+        }
+        worst = worst.max(of_model);
+        lines.insert(world.name.to_owned(), json!(format!("{of_model:.1e}")));
+    }
+    Ok(json!({"relative_difference": lines, "limit": 1e-5, "holds": worst <= 1e-5}))
+}

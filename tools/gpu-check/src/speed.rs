@@ -1,0 +1,48 @@
+//! Tokens per second of whole rounds: local training, norms and sum.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use undertone_gpu::Trainer;
+
+use crate::world::{Cohort, Sum, World};
+
+/// The median of a few rounds for each model and number of users at once. The peer in `torch_peer.py` has the same shapes.
+pub(crate) fn run<M: Trainer + Clone>(machine: &M, small: bool) -> anyhow::Result<Value> {
+    let (counts, examples, tokens, rounds): (&[usize], u32, u32, usize) = match small {
+        true => (&[2, 4], 8, 5, 1),
+        false => (&[32, 128, 512], 32, 20, 3),
+    };
+    let mut lines = Vec::new();
+    for world in World::all(small)?
+        .into_iter()
+        .filter(|world| ["dplm", "cifg"].contains(&world.name))
+    {
+        for &users in counts {
+            let cohort = Cohort::even(users, examples, tokens, world.ids);
+            let mut engine = world.engine(machine, &cohort, users)?;
+            let mut seconds = Vec::new();
+            for _ in 0..=rounds {
+                let sink = Sum::new(world.bound(), true);
+                let started = Instant::now();
+                world.train(&mut engine, &cohort, &cohort.places(), &sink)?;
+                seconds.push(started.elapsed().as_secs_f64());
+            }
+            // The first round warms up.
+            let mut seconds = seconds.split_off(1);
+            seconds.sort_by(f64::total_cmp);
+            let all = users as f64 * f64::from(examples * tokens);
+            let rate = all / seconds[seconds.len() / 2];
+            let parameters = world.model.layout().len();
+            // Forward and backward pass of a token take six operations per parameter, but for the embedding that is looked up.
+            lines.push(json!({
+                "model": world.name,
+                "parameters": parameters,
+                "users_at_once": users,
+                "tokens_per_s": rate.round(),
+                "memory_gb": (engine.bytes() as f64 / 1e7).round() / 100.0,
+            }));
+        }
+    }
+    Ok(json!({"rounds": lines}))
+}
