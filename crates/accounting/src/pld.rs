@@ -20,6 +20,7 @@
 //! take milliseconds.
 
 mod buffers;
+mod combine;
 mod compose;
 mod connect_the_dots;
 mod convolve;

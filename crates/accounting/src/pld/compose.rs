@@ -26,7 +26,7 @@ use super::loss_range::{Sum, Tails};
 const RADIX: u64 = 16;
 pub(crate) const GROWTH: usize = 4;
 /// No transform is longer; where a window needs more points the lattice is coarser and the bound wider.
-const MAX_POINTS: f64 = (1u64 << 21) as f64;
+pub(super) const MAX_POINTS: f64 = (1u64 << 21) as f64;
 
 /// Points that a window needs beyond the losses that matter: it starts up to six below them, and shares of its last four
 /// points may go to its first.

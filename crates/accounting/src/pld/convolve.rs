@@ -1,5 +1,6 @@
 //! The composition step: put each loss distribution on a lattice, raise it to its number of rounds, then convolve the pairs.
 
+use super::combine::{Summand, combine};
 use super::compose::{self, Allowance, Wrapped};
 use super::discretize::{Atom, Atoms, Bound};
 use super::lattice::{Cut, Lattice, WHOLE};
@@ -29,6 +30,8 @@ pub(super) struct Convolution<'a> {
 #[derive(Default)]
 struct Composed {
     lattices: Vec<Lattice>,
+    /// The releases of each part, where nothing was rare.
+    summands: Vec<Summand>,
     settled: Vec<Term>,
     wrapped: Wrapped,
     /// `ln` of the probability that no release has an infinite loss.
@@ -133,25 +136,42 @@ impl Convolution<'_> {
                 self.compose_part(pass, part, &mut composed);
             }
         }
-        if self.parts.len() > 1 {
-            let lattices = std::mem::take(&mut composed.lattices);
-            let sum = combine(self.bound, lattices, self.allowance(pass), &mut composed.wrapped);
-            composed.lattices.extend(sum);
-        }
+        let summands = std::mem::take(&mut composed.summands);
+        let sum = combine(
+            self.bound,
+            summands,
+            self.finest(),
+            self.allowance(pass),
+            &mut composed.wrapped,
+        );
+        composed.lattices.extend(sum);
         composed
+    }
+
+    fn moments(&self) -> Vec<(Moments, f64)> {
+        let parts = self.outline.parted.iter().zip(&self.direction.probes);
+        parts
+            .map(|(parted, (_, count))| (parted.bulk.moments(self.direction.tilt), *count))
+            .collect()
+    }
+
+    /// The allowed error of epsilon, where the losses have this variance in all.
+    fn error(&self, variance: f64) -> f64 {
+        self.accuracy * self.direction.epsilon.max(0.2 * variance.sqrt())
+    }
+
+    /// The distance of a common lattice for losses that lie on different lattices of their own. Few of them decide, so
+    /// the error is more than that of smooth losses: the lattice is finer by a factor of eight.
+    fn finest(&self) -> f64 {
+        let variance = self.moments().iter().map(|(m, count)| m.variance * count).sum();
+        let rounded = self.parts.len() as f64 * (self.direction.steepness + 1.0);
+        (12.0 * self.error(variance) / rounded).sqrt() / 8.0
     }
 
     /// The parts, among which the allowed error is shared by their variance.
     fn looked_at(&self) -> Vec<Part<'_>> {
-        let moments: Vec<(Moments, f64)> = self
-            .outline
-            .parted
-            .iter()
-            .zip(&self.direction.probes)
-            .map(|(parted, (_, count))| (parted.bulk.moments(self.direction.tilt), *count))
-            .collect();
+        let moments = self.moments();
         let variance: f64 = moments.iter().map(|(m, count)| m.variance * count).sum();
-        let scale = self.direction.epsilon.max(0.2 * variance.sqrt());
         let parts = self.parts.iter().zip(&self.outline.parted).zip(moments);
         parts
             .map(|(((pair, releases), parted), (moments, count))| Part {
@@ -159,7 +179,7 @@ impl Convolution<'_> {
                 releases: *releases,
                 parted,
                 moments,
-                error: self.accuracy * scale * (count * moments.variance / variance).max(1e-3),
+                error: self.error(variance) * (count * moments.variance / variance).max(1e-3),
                 atoms: None,
             })
             .collect()
@@ -241,7 +261,10 @@ impl Convolution<'_> {
             base
         };
         if parted.apart == 0 {
-            composed.lattices.push(base);
+            composed.summands.push(Summand {
+                lattice: base,
+                whole: mesh.growth == 1,
+            });
             return;
         }
         let (bulk, cut) = on_lattice(mesh.last_step);
@@ -319,65 +342,4 @@ impl Convolution<'_> {
             (lowest, highest)
         }
     }
-}
-
-/// The sum of the parts' losses, on the coarsest of their lattices.
-fn combine(
-    bound: Bound,
-    finals: Vec<Lattice>,
-    allowance: Allowance,
-    wrapped: &mut Wrapped,
-) -> Option<Lattice> {
-    if finals.len() < 2 {
-        return finals.into_iter().next();
-    }
-    let step = finals.iter().map(|lattice| lattice.step).fold(0.0, f64::max);
-    let mut parts = finals.into_iter().map(|lattice| {
-        if lattice.step == step {
-            return lattice;
-        }
-        let atoms: Vec<Atom> = lattice.atoms().collect();
-        Lattice::new(bound, &atoms, lattice.tilt, (step, 0.0), WHOLE).0
-    });
-    let mut total = parts.next()?;
-    for part in parts {
-        // The window holds both supports whole: nothing wraps.
-        let bottom = total.origin + part.origin;
-        let points = (total.masses.len() + part.masses.len()) as f64;
-        total = compose::convolve(&total, &part, bottom, bottom + points * step);
-        trim(&mut total, allowance, wrapped);
-    }
-    Some(total)
-}
-
-/// Cuts the ends of a lattice that hold next to nothing.
-fn trim(lattice: &mut Lattice, allowance: Allowance, wrapped: &mut Wrapped) {
-    let spare = allowance.log_tilted_mass.exp();
-    let mut below = 0.0;
-    let first = lattice.masses.iter().position(|mass| {
-        below += mass;
-        below > spare
-    });
-    if let Some(first) = first.filter(|first| *first > 0) {
-        // PRIVACY: dropped, and counted as what an upper bound may lack. (Moving it up with its tilted mass would lose
-        // real mass.)
-        let dropped: f64 = lattice.masses[..first].iter().sum();
-        lattice.origin += first as f64 * lattice.step;
-        lattice.masses.keep(first, lattice.masses.len());
-        wrapped.left_out += dropped;
-    }
-    let log_mass =
-        |index: usize, mass: f64| mass.ln() + lattice.log_scale - lattice.tilt * lattice.loss(index);
-    let mut keep = lattice.masses.len();
-    let mut above = 0.0;
-    while keep > 1 {
-        let here = log_mass(keep - 1, lattice.masses[keep - 1]).exp();
-        if above + here > allowance.log_mass.exp() || lattice.masses[keep - 1] > spare {
-            break;
-        }
-        above += here;
-        keep -= 1;
-    }
-    lattice.masses.keep(0, keep);
-    wrapped.above += above;
 }

@@ -321,6 +321,30 @@ fn basic_composition_is_never_exceeded() {
     }
 }
 
+/// Truths by listing the outcomes of the discrete releases, with the divergence of Laplace noise for each (mpmath).
+#[test]
+fn discrete_noise_beside_other_noise_is_composed_closely() {
+    let discrete = Event::DiscreteLaplace {
+        parameter: 0.64,
+        sensitivity: 2,
+    };
+    let events = [(discrete, 6), (Event::Laplace { scale: 20.0 }, 1)];
+    let accountant = composed(Recipe::Pld, AddOrRemoveOne, &events).unwrap();
+    for (delta, truth) in [
+        (0.3, 4.243_901_890_941_45),
+        (0.1, 6.031_025_774_639_45),
+        (0.01, 7.544_270_865_817_99),
+        (1e-6, 7.729_974_615_656_46),
+    ] {
+        let (low, high) = accountant.bounds(Delta::new(delta).unwrap()).unwrap();
+        let (low, high) = (low.get(), high.get());
+        assert!(
+            low <= truth && truth <= high && high - low <= 1e-3 * truth,
+            "{delta}: {low} {truth} {high}"
+        );
+    }
+}
+
 /// The divergence of Laplace noise is `1 - e^((epsilon - 1/b) / 2)`, and that of a Poisson sample `q` times that at `ln((e^epsilon - 1 + q) / q)`.
 #[test]
 fn one_sampled_laplace_release_has_its_closed_form() {
