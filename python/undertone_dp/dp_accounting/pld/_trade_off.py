@@ -88,3 +88,22 @@ def gdp_parameter(
         if before - shift <= _SLIGHT * before:
             break
     return max(0.0, shift)
+
+
+def true_positive_rates(
+    false_positive_rates: float | Sequence[float], epsilons: np.ndarray, deltas: Sequence[np.ndarray]
+) -> np.ndarray:
+    """The largest true positive rates that statements leave: the deltas at `epsilons` of a pair, and of the pair with its roles exchanged."""
+    rates = np.asarray(false_positive_rates, dtype=float)
+    if not ((rates >= 0) & (rates <= 1)).all():
+        raise ValueError(f"false_positive_rates must be probabilities, got {false_positive_rates}")
+
+    def largest(rate: float, own: np.ndarray, exchanged: np.ndarray) -> float:
+        with np.errstate(over="ignore"):
+            by_alarms = own + (np.exp(epsilons) * rate if rate > 0 else 0.0)
+        by_misses = 1 - np.exp(-epsilons) * np.maximum(0.0, 1 - rate - exchanged)
+        return float(min(1.0, by_alarms.min(), by_misses.min()))
+
+    one, other = deltas
+    found = [max(largest(rate, one, other), largest(rate, other, one)) for rate in rates.ravel().tolist()]
+    return np.array(found).reshape(rates.shape)

@@ -72,6 +72,18 @@ class PrivacyLossDistribution:
         """The smallest epsilon of at least 0 at `delta`; infinity if there is none."""
         return self._larger(lambda pmf: pmf.get_epsilon_for_delta(delta))
 
+    def get_true_positive_rates(
+        self, false_positive_rates: float | Sequence[float], deltas: Sequence[float] | None = None
+    ) -> np.ndarray:
+        """The largest true positive rate of any test at each false positive rate. `deltas` is accepted and changes nothing."""
+        pmfs = (self._pmf_remove, self._pmf_add)
+        grids = [pmf._grid() for pmf in pmfs]
+        # Between two losses of the grid, delta is linear in `exp(epsilon)`: the statements at the losses decide.
+        places = max(1, *(grid.lower + np.asarray(grid.probabilities).size for grid in grids))
+        epsilons = np.arange(places) * self._pmf_remove._discretization
+        deltas = [np.asarray(pmf.get_delta_for_epsilon(epsilons)) for pmf in pmfs]  # type: ignore[arg-type]
+        return _trade_off.true_positive_rates(false_positive_rates, epsilons, deltas)
+
     def get_gdp_parameter_estimate(
         self, false_positive_rates: Sequence[float] | None = None, deltas: Sequence[float] | None = None
     ) -> float:
