@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use undertone_run::config::syntax_error;
+use undertone_run::language::LanguageModel;
 
 /// The heading of options that belong to no group, which clap calls "Options". An option behind flattened ones needs it: without
 /// a heading of its own it would get theirs.
@@ -40,6 +41,15 @@ pub(crate) mod verify;
 /// The text of a file that an option names.
 fn text(file: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+/// The model that an argument names, with the adapters of an option.
+fn language_model(path: &Path, adapters: Option<&Path>) -> anyhow::Result<LanguageModel> {
+    let model = LanguageModel::open(path)?;
+    Ok(match adapters {
+        Some(folder) => model.with_adapters(folder)?,
+        None => model,
+    })
 }
 
 /// The value of a TOML file that an option names.

@@ -15,6 +15,30 @@ pub struct Extension<'a> {
     pub tokens: &'a [u32],
 }
 
+/// The size of a decoder, and how it computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecoderOptions {
+    /// Number of sequences.
+    pub sequences: usize,
+    /// Number of threads that share each pass, the caller's own among them. The others wait between passes, and end with the decoder. No
+    /// bit of a logit depends on their number.
+    pub threads: usize,
+    /// `true` for a decoder that can [draft](Drafting), where the model has one. It takes a quarter more memory.
+    pub drafts: bool,
+}
+
+impl DecoderOptions {
+    /// One thread without drafts.
+    #[must_use]
+    pub fn plain(sequences: usize) -> Self {
+        Self {
+            sequences,
+            threads: 1,
+            drafts: false,
+        }
+    }
+}
+
 /// Predicts the next token of sequences that grow.
 ///
 /// A decoder has its own copy of the parameters and keeps what it computed of each sequence: a recurrent state, or the keys and values
@@ -55,19 +79,56 @@ pub trait Decoder: Send {
     /// No extension, an extension without tokens, an unknown token or sequence, a sequence that is named twice or grows beyond the context, a
     /// slice of logits of another length, and logits that are not finite.
     fn extend(&mut self, extensions: &[Extension<'_>], logits: &mut [f32]) -> Result<()>;
+
+    /// The cheaper predictions of this decoder; `None` where it was made without, or the model has none.
+    fn drafting(&mut self) -> Option<&mut dyn Drafting> {
+        None
+    }
 }
 
-/// Refuses extensions that a decoder cannot make.
+/// A decoder that guesses several tokens cheaply and then checks them all in one pass, which reads the parameters once.
+///
+/// Drafts use a copy of the matrices in 8 bits per weight, and the keys and values that are known. They follow the exact tokens of a
+/// sequence until anything exact is done with it.
+///
+/// # Guarantee
+/// Logits of [`verify`](Self::verify) and of [`extend`](Decoder::extend) have the same bits, whatever was drafted before, however
+/// tokens are divided between calls, and whatever other sequences there are; the one exception is a model whose keys or values of a
+/// *later* token of the same call are not finite.
+///
+/// # Source
+/// Leviathan et al., "Fast Inference from Transformers via Speculative Decoding", ICML 2023.
+pub trait Drafting: Decoder {
+    /// Appends tokens to the drafts of sequences, and writes logits near those that [`extend`](Decoder::extend) would write.
+    ///
+    /// # Errors
+    /// As [`extend`](Decoder::extend).
+    fn draft(&mut self, extensions: &[Extension<'_>], logits: &mut [f32]) -> Result<()>;
+
+    /// Appends tokens as [`extend`](Decoder::extend) does, and writes the logits after **each** of them: `[tokens, vocabulary]`,
+    /// row-major. Drafts of these sequences are forgotten.
+    ///
+    /// # Errors
+    /// As [`extend`](Decoder::extend).
+    fn verify(&mut self, extensions: &[Extension<'_>], logits: &mut [f32]) -> Result<()>;
+
+    /// Forgets the drafts of a sequence, and its exact tokens from `len` on.
+    fn truncate(&mut self, sequence: usize, len: usize);
+}
+
+/// Refuses extensions that a decoder cannot make: of sequences of these lengths, with logits for `rows` tokens.
 pub(crate) fn check(
     decoder: &dyn Decoder,
     vocab: usize,
     extensions: &[Extension<'_>],
-    logits: usize,
+    rows: usize,
+    lengths: impl Fn(usize) -> usize,
+    logits: &[f32],
 ) -> Result<()> {
     if extensions.is_empty() {
         return Err(ModelError::EmptyBatch);
     }
-    check_count("logit", extensions.len() * vocab, logits)?;
+    check_count("logit", rows.saturating_mul(vocab), logits.len())?;
     let (limit, mut row) = (decoder.sequences(), 0);
     for (place, &Extension { sequence, tokens }) in extensions.iter().enumerate() {
         if sequence >= limit {
@@ -80,7 +141,7 @@ pub(crate) fn check(
         if tokens.is_empty() {
             return Err(ModelError::EmptyBatch);
         }
-        let got = decoder.len(sequence).saturating_add(tokens.len());
+        let got = lengths(sequence).saturating_add(tokens.len());
         if let Some(context) = decoder.context().filter(|&context| got > context) {
             return Err(ModelError::SequenceTooLong {
                 sequence,
@@ -158,7 +219,8 @@ impl Decoder for Recurrent {
     }
 
     fn extend(&mut self, extensions: &[Extension<'_>], logits: &mut [f32]) -> Result<()> {
-        check(self, self.vocab, extensions, logits.len())?;
+        let lengths = |sequence: usize| self.lengths[sequence];
+        check(self, self.vocab, extensions, extensions.len(), lengths, logits)?;
         let targets = [IGNORE; ROWS];
         for (&Extension { sequence, tokens }, line) in
             extensions.iter().zip(logits.chunks_exact_mut(self.vocab))

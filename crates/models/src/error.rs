@@ -357,6 +357,22 @@ pub enum ModelError {
         /// Bytes of all files.
         bytes: u64,
     },
+    /// A setting of adapters of `peft` that is not supported.
+    #[error("`{key}` in adapter_config.json: expected {expected}, got {got}")]
+    Peft {
+        /// The key.
+        key: String,
+        /// The accepted values.
+        expected: String,
+        /// The file's value.
+        got: String,
+    },
+    /// Adapters for a model that has no matrices for them.
+    #[error(
+        "the adapters are for a transformer of the family of GPT-2 or Llama without adapters of its own, and the model is none; \
+         `undertone export` merges adapters"
+    )]
+    NoBlocks,
     /// An architecture that llama.cpp does not compute.
     #[error("GGUF has no architecture for this model: {reason}")]
     NoGguf {
@@ -368,6 +384,20 @@ pub enum ModelError {
     NoLayout {
         /// The part that does not fit.
         reason: String,
+    },
+    /// A value that the type of its tensor in a file cannot hold.
+    #[error("tensor `{name}`: value {value} at index {index} is out of the range of {to}, up to {largest}")]
+    TensorRange {
+        /// Name of the tensor in the file.
+        name: String,
+        /// Flat index in the tensor.
+        index: usize,
+        /// The value.
+        value: f32,
+        /// The type.
+        to: &'static str,
+        /// The largest magnitude of the type.
+        largest: f32,
     },
     /// A tensor holds NaN or an infinity.
     #[error("tensor `{name}`: value {value} at index {index} is not finite")]

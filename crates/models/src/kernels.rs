@@ -5,6 +5,7 @@
 
 pub(crate) mod causal;
 pub(crate) mod cifg;
+pub(crate) mod coarse;
 pub(crate) mod gated;
 pub(crate) mod gelu;
 pub(crate) mod isa;

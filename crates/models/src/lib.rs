@@ -9,7 +9,7 @@
 //! | [`PackedBatch`], [`SequenceBatch`], [`IGNORE`] | sequences packed time-major |
 //! | [`WordLstm`] | the LSTMs |
 //! | [`Transformer`], [`TransformerSizes`], [`LoraSpec`] | the decoder-only transformer, and its low-rank adapters |
-//! | [`Decoder`], [`Extension`] | predictions, token by token |
+//! | [`Decoder`], [`Extension`], [`DecoderOptions`], [`Drafting`] | predictions, token by token, and guesses of several |
 //! | [`ExternalTensor`] | a tensor of a model that another program trains |
 //! | [`weights`] | parameters in safetensors files |
 //!
@@ -17,7 +17,8 @@
 //!
 //! [`ModelSpec`] names the models: the tied LSTM of McMahan et al. (ICLR 2018, section 3), the StackOverflow LSTM of McMahan, Xu and Zhang
 //! (section 5), the CIFG-LSTM of Xu et al. (2023) and a decoder-only transformer. A model's parameters are described by a
-//! [`ParamLayout`](undertone_aggregation::ParamLayout). The crate does no I/O and reads neither a clock nor global randomness.
+//! [`ParamLayout`](undertone_aggregation::ParamLayout). The crate does no I/O and reads neither a clock nor global randomness. A decoder starts the
+//! threads that its caller asks for.
 
 mod batch;
 mod decoder;
@@ -38,7 +39,7 @@ pub mod weights;
 mod word_lstm;
 
 pub use batch::{IGNORE, PackedBatch, SequenceBatch};
-pub use decoder::{Decoder, Extension};
+pub use decoder::{Decoder, DecoderOptions, Drafting, Extension};
 pub use error::{ModelError, Result};
 pub use external::ExternalTensor;
 pub use scalar::Scalar;

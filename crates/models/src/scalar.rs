@@ -43,6 +43,8 @@ pub trait Scalar:
     fn of(value: f64) -> Self;
     /// Widens to double precision.
     fn wide(self) -> f64;
+    /// A whole number of 8 bits.
+    fn of_byte(value: i8) -> Self;
     /// `self * factor + addend`, fused when `FUSED` (the caller knows that the machine can).
     fn multiply_add<const FUSED: bool>(self, factor: Self, addend: Self) -> Self;
     /// Square root.
@@ -114,6 +116,11 @@ macro_rules! arithmetic {
             } else {
                 self * factor + addend
             }
+        }
+
+        #[inline(always)]
+        fn of_byte(value: i8) -> Self {
+            Self::from(value)
         }
 
         #[inline(always)]

@@ -1,6 +1,6 @@
 use crate::{
     batch::SequenceBatch,
-    decoder::Decoder,
+    decoder::{Decoder, DecoderOptions},
     error::{ModelError, Result},
     scalar::Scalar,
     weights,
@@ -120,6 +120,14 @@ pub trait SequenceModel: Send + Sync {
     /// # Errors
     /// A parameter count that is not the model's.
     fn decoder(&self, params: &[f32], sequences: usize) -> Result<Box<dyn Decoder>>;
+
+    /// A decoder that may share its passes between threads, and draft. A model that can do neither gives its plain decoder.
+    ///
+    /// # Errors
+    /// As [`decoder`](Self::decoder).
+    fn decoder_with(&self, params: &[f32], options: &DecoderOptions) -> Result<Box<dyn Decoder>> {
+        self.decoder(params, options.sequences)
+    }
 
     /// A worker in double precision, for checks. It is not tuned for speed.
     fn check_worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker<f64>>;

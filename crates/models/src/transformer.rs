@@ -23,7 +23,7 @@ mod worker;
 
 use crate::kernels::layer_norm::EPSILON;
 use crate::{
-    decoder::Decoder,
+    decoder::{Decoder, DecoderOptions},
     error::Result,
     initial::Initializer,
     sequence::{SequenceModel, SequenceWorker},
@@ -176,7 +176,12 @@ impl SequenceModel for Transformer {
     }
 
     fn decoder(&self, params: &[f32], sequences: usize) -> Result<Box<dyn Decoder>> {
+        self.decoder_with(params, &DecoderOptions::plain(sequences))
+    }
+
+    fn decoder_with(&self, params: &[f32], options: &DecoderOptions) -> Result<Box<dyn Decoder>> {
         let (model, params) = self.merged(params)?;
+        let sequences = options.sequences;
         let keys = [self.sizes.layers, self.sizes.key_width(), self.sizes.context];
         let keys = keys.into_iter().fold(sequences, usize::saturating_mul);
         sizes::check(
@@ -185,7 +190,7 @@ impl SequenceModel for Transformer {
             0,
             MAX_KEYS,
         )?;
-        Ok(Box::new(TransformerDecoder::new(&model, &params, sequences)))
+        Ok(Box::new(TransformerDecoder::new(&model, &params, options)))
     }
 
     fn check_worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker<f64>> {

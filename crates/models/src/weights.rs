@@ -6,6 +6,7 @@ pub mod huggingface;
 pub mod peft;
 
 use crate::error::{ModelError, Result, check_count};
+use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors, serialize, tensor::Metadata, tensor::TensorView};
 use std::collections::{HashMap, HashSet};
 use undertone_aggregation::ParamLayout;
@@ -138,11 +139,11 @@ fn append(params: &mut Vec<f32>, name: &str, tensor: &TensorView<'_>, halves: bo
                 .map(|&bytes| f32::from_le_bytes(bytes)),
         ),
         Dtype::BF16 if halves => {
-            let wide = |&[low, high]: &[u8; 2]| f32::from_le_bytes([0, 0, low, high]);
+            let wide = |&bytes: &[u8; 2]| bf16::from_le_bytes(bytes).to_f32();
             params.extend(data.as_chunks::<2>().0.iter().map(wide));
         }
         Dtype::F16 if halves => {
-            let wide = |&bytes: &[u8; 2]| widen(u16::from_le_bytes(bytes));
+            let wide = |&bytes: &[u8; 2]| f16::from_le_bytes(bytes).to_f32();
             params.extend(data.as_chunks::<2>().0.iter().map(wide));
         }
         other => {
@@ -161,18 +162,6 @@ fn append(params: &mut Vec<f32>, name: &str, tensor: &TensorView<'_>, halves: bo
             value: params[start + index],
         })
     })
-}
-
-/// An IEEE 754 binary16 number as the f32 that it is.
-fn widen(half: u16) -> f32 {
-    let (exponent, fraction) = (half >> 10 & 0x1f, half & 0x3ff);
-    let magnitude = match exponent {
-        0 => f32::from(fraction) * (0.5f32).powi(24),
-        0x1f if fraction == 0 => f32::INFINITY,
-        0x1f => f32::NAN,
-        _ => f32::from(0x400 + fraction) * 2f32.powi(i32::from(exponent) - 25),
-    };
-    if half >> 15 == 1 { -magnitude } else { magnitude }
 }
 
 /// Puts a description into the header of a file, beside what the header says already. The same file and description give the
@@ -282,23 +271,6 @@ mod tests {
             f32::NAN,
             "tensor `a`: value NaN at index 0 is not finite",
         );
-    }
-
-    #[test]
-    fn halves_are_widened() {
-        for (half, value) in [
-            (0x3c00, 1.0),
-            (0xc000, -2.0),
-            (0x3555, 0.333_251_95),
-            (0x7bff, 65504.0),
-            (0x0400, 6.103_515_6e-5),
-            (0x0001, 5.960_464_5e-8),
-            (0x83ff, -6.097_555e-5),
-            (0x7c00, f32::INFINITY),
-        ] {
-            assert_eq!(widen(half), value, "{half:04x}");
-        }
-        assert!(widen(0x7e01).is_nan() && widen(0x8000).is_sign_negative());
     }
 
     #[test]

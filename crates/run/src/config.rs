@@ -9,9 +9,9 @@ mod validate;
 
 use std::path::{Path, PathBuf};
 
+use crate::engine::EngineConfig;
 use serde::{Deserialize, Serialize};
 pub use undertone_data::EosTargets;
-use crate::engine::EngineConfig;
 use undertone_data::{Corpus, CorpusSpec, Partition, Split};
 use undertone_models::ModelSpec;
 
@@ -40,6 +40,9 @@ pub struct RunConfig {
     /// Parameters to start from, such as those of `undertone pretrain`: a `model.safetensors` of the same model and words, or
     /// weights in GPT-2's layout. `model.lora` is added to them.
     pub initial_model: Option<PathBuf>,
+    /// A folder with adapters in the layout of `peft`, on the model that `initial_model` names. A run with `model.lora` trains them
+    /// further; one without starts from the sum.
+    pub initial_adapters: Option<PathBuf>,
     /// The rounds and the text of evaluations.
     pub evaluation: EvaluationConfig,
     /// The rounds of checkpoints, from which the run can be resumed.
@@ -64,6 +67,8 @@ struct RunText {
     model: ModelSpec,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     initial_model: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    initial_adapters: Option<PathBuf>,
     cohort: CohortConfig,
     user_update: UserSettings,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,6 +120,7 @@ impl From<RunText> for RunConfig {
             seed: text.seed,
             data: text.data,
             initial_model: text.initial_model,
+            initial_adapters: text.initial_adapters,
             evaluation: text.evaluation,
             checkpoint: text.checkpoint,
             audit: text.audit,
@@ -133,6 +139,7 @@ impl From<RunConfig> for RunText {
             data: config.data,
             model: task.model,
             initial_model: config.initial_model,
+            initial_adapters: config.initial_adapters,
             cohort: task.cohort,
             user_update: task.user_update,
             clip: Some(task.clip),

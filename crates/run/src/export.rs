@@ -4,13 +4,16 @@
 
 mod tokenizer;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use undertone_coordinator::task::Purpose;
 use undertone_data::{FolderBuilder, Vocab};
-use undertone_models::weights::{self, gguf, gpt2, huggingface, peft};
+use undertone_models::weights::gguf;
+pub use undertone_models::weights::gguf::TensorType;
+use undertone_models::weights::{self, gpt2, huggingface, peft};
 use undertone_models::{ModelSpec, SequenceModel, Transformer};
 
 use crate::driver::workspace::{Trained, trained_model, vocabulary_of};
@@ -76,6 +79,8 @@ pub struct ExportOptions {
     pub overwrite: bool,
     /// Maximum number of bytes of tensors per file of [`Layout::HuggingFace`]; `None` for 5 GB. A larger tensor has a file of its own.
     pub shard_bytes: Option<u64>,
+    /// The type of the matrices of [`Layout::Gguf`]; `None` for F32.
+    pub tensor_type: Option<TensorType>,
 }
 
 impl ExportOptions {
@@ -86,6 +91,7 @@ impl ExportOptions {
             layout,
             overwrite: false,
             shard_bytes: None,
+            tensor_type: None,
         }
     }
 }
@@ -101,6 +107,9 @@ pub struct Exported {
     pub layout: Layout,
     /// Number of parameters of the exported model.
     pub parameters: usize,
+    /// Numbers of tensors by their type, in [`Layout::Gguf`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tensors: Option<BTreeMap<&'static str, usize>>,
     /// Rank of the adapters that were merged, where the run trained adapters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merged_lora_rank: Option<usize>,
@@ -126,6 +135,13 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
         let expected = "at least 1, and the layout huggingface, which alone has several files";
         return Err(RunError::value("--shard-bytes", expected, bytes));
     }
+    if let Some(kind) = options.tensor_type
+        && layout != Layout::Gguf
+    {
+        let expected = "the layout gguf, which alone has several types of tensors";
+        let got = format!("{} with {}", kind.name(), layout.name());
+        return Err(RunError::value("--tensor-type", expected, got));
+    }
     let (spec, vocab) = model_and_words(run_dir)?;
     let (model, parameters) = trained_model(run_dir, &spec, &vocab)?;
     if overwrite && folder.exists() {
@@ -143,11 +159,17 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
         parameters: &parameters,
         description: &description,
     };
+    let mut tensors = None;
     let mut files = match layout {
         Layout::Gpt2 => source.gpt2()?,
         Layout::HuggingFace => source.huggingface(options.shard_bytes.unwrap_or(SHARD_BYTES))?,
         Layout::Peft => source.peft()?,
-        Layout::Gguf => source.gguf(&words)?,
+        Layout::Gguf => {
+            let written = source.gguf(&words, options.tensor_type.unwrap_or_default())?;
+            let counts = written.tensors.into_iter();
+            tensors = Some(counts.map(|(kind, count)| (kind.name(), count)).collect());
+            vec![(GGUF_FILE.to_owned(), written.bytes)]
+        }
         Layout::Undertone => {
             let bytes = model.write_merged(&parameters, Some(&description))?;
             vec![(MODEL_FILE.to_owned(), bytes)]
@@ -170,6 +192,7 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
         files: files.into_iter().map(|(name, _)| name).collect(),
         layout,
         parameters: spec.without_lora().layout(vocab.len())?.len(),
+        tensors,
         merged_lora_rank: spec
             .lora()
             .filter(|_| layout != Layout::Peft)
@@ -310,14 +333,13 @@ impl Source<'_> {
         ])
     }
 
-    fn gguf(&self, words: &[u8]) -> Result<Files> {
+    fn gguf(&self, words: &[u8], kind: TensorType) -> Result<gguf::Written> {
         let (whole, merged) = self.whole(Layout::Gguf, "llama")?;
         let mut settings = tokenizer::settings(self.vocab, words, whole.sizes().vocab);
         settings.push((
             "undertone.description".to_owned(),
             gguf::Value::Text(self.description.to_owned()),
         ));
-        let bytes = gguf::write(&whole, &merged, "undertone", &settings)?;
-        Ok(vec![(GGUF_FILE.to_owned(), bytes)])
+        Ok(gguf::write(&whole, &merged, "undertone", &settings, kind)?)
     }
 }

@@ -20,7 +20,7 @@ pub(crate) const INDEX: &str = "model.safetensors.index.json";
 pub(crate) const LONGEST_CONTEXT: usize = 4096;
 
 /// The longest settings and index that are read: those of the largest public models have a few thousand bytes and a few million.
-const MAX_CONFIG: u64 = 1 << 20;
+pub(crate) const MAX_CONFIG: u64 = 1 << 20;
 const MAX_INDEX: u64 = 1 << 24;
 /// The longest header of a file of tensors, which is the limit of the library that reads them.
 const MAX_HEADER: u64 = 100_000_000;
@@ -140,7 +140,7 @@ impl Weights {
 }
 
 /// Reads a file that a folder of others names. Pipes and devices are refused, since reading them might never end.
-fn read_plain(path: &Path, limit: u64) -> Result<Vec<u8>> {
+pub(crate) fn read_plain(path: &Path, limit: u64) -> Result<Vec<u8>> {
     check_plain(path)?;
     files::read_given(path, limit)
 }

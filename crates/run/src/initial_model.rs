@@ -1,5 +1,6 @@
 //! Starting a run from parameters that were trained before, such as on public text.
 
+mod adapters;
 mod file;
 mod source;
 
@@ -11,6 +12,8 @@ use undertone_data::Vocab;
 use undertone_models::{ModelSpec, SequenceModel};
 
 use crate::error::{Result, RunError};
+pub use adapters::add_adapters;
+pub(crate) use adapters::{AdapterFolder, trainings};
 pub(crate) use file::GPT2_CONFIG;
 use file::ModelFile;
 pub use source::source_sha256;

@@ -3,12 +3,15 @@
 //! PRIVACY: both are computed from the released model alone, so the guarantee of its run still applies. A checkpoint is a model that the
 //! run has not released yet, and its guarantee is that of the rounds so far.
 
+mod adapters;
+mod draw;
 mod generate;
 mod open;
+mod pace;
 mod predict;
 
 use undertone_data::{Examples, SpecialIds, Vocab};
-use undertone_models::{Decoder, Extension, SequenceModel};
+use undertone_models::{Decoder, DecoderOptions, Extension, SequenceModel};
 
 use crate::error::{Result, RunError};
 
@@ -24,6 +27,31 @@ pub struct LanguageModel {
     examples: Examples,
     model: Box<dyn SequenceModel>,
     parameters: Vec<f32>,
+    /// The means of its computation; `None` for those that suit its size.
+    means: Option<Means>,
+}
+
+/// The means of a model's computation. They change no text and no probability.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Means {
+    /// Number of threads that share a pass of a transformer.
+    pub threads: usize,
+    /// `true` to draft several tokens of a text by a copy of the matrices in 8 bits per weight, and to check them all in one pass.
+    pub drafts: bool,
+}
+
+/// Parameters per thread below which a pass is over before another thread has begun: 4 MB.
+const PER_THREAD: usize = 1 << 20;
+/// Parameters that no cache holds, so that a draft of a quarter of the bytes is faster: 64 MB.
+const LARGE: usize = 1 << 24;
+
+impl Means {
+    fn of(parameters: usize) -> Self {
+        Self {
+            threads: (parameters / PER_THREAD).clamp(1, rayon::current_num_threads()),
+            drafts: parameters >= LARGE,
+        }
+    }
 }
 
 impl LanguageModel {
@@ -31,6 +59,14 @@ impl LanguageModel {
     #[must_use]
     pub fn source(&self) -> Source {
         self.source
+    }
+
+    /// This model with other means than those that suit its size: a thread per 4 MB of parameters, at most as many as `rayon` has, and
+    /// drafts from 64 MB on, which no cache holds.
+    #[must_use]
+    pub fn with_means(mut self, means: Means) -> Self {
+        self.means = Some(means);
+        self
     }
 
     /// Number of parameters that the model computes with, frozen ones among them.
@@ -81,8 +117,15 @@ impl LanguageModel {
         })
     }
 
-    fn decoder(&self, sequences: usize) -> Result<Box<dyn Decoder>> {
-        Ok(self.model.decoder(&self.parameters, sequences)?)
+    /// A decoder; `drafts` asks for one that can draft, where that pays.
+    fn decoder(&self, sequences: usize, drafts: bool) -> Result<Box<dyn Decoder>> {
+        let means = self.means.unwrap_or_else(|| Means::of(self.parameters()));
+        let options = DecoderOptions {
+            sequences,
+            threads: means.threads,
+            drafts: drafts && means.drafts,
+        };
+        Ok(self.model.decoder_with(&self.parameters, &options)?)
     }
 
     /// Room for the logits of `rows` tokens.

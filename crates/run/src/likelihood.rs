@@ -77,7 +77,12 @@ impl Likelihood {
         let config = &file.config;
         let initial = config.initial_model.as_deref();
         let seed = config.seed.unwrap_or(0);
-        Self::starting(&config.task.model, initial, &file.base, vocab, seed)
+        let mut start = Self::starting(&config.task.model, initial, &file.base, vocab, seed)?;
+        if let Some(folder) = &config.initial_adapters {
+            let (spec, model) = (&config.task.model, start.model.as_ref());
+            initial_model::add_adapters(spec, folder, &file.base, model, vocab, &mut start.parameters)?;
+        }
+        Ok(start)
     }
 
     /// The model in a file: a `model.safetensors` of the same model and words as the run.

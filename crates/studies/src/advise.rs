@@ -182,7 +182,7 @@ pub fn advise(
     let config = &probed_file.config;
     let (initial, base) = (config.initial_model.as_deref(), &probed_file.base);
     let model = initial_model::model(&config.task.model, initial, base, probed.vocab())?;
-    let parameters = starting_parameters(
+    let mut parameters = starting_parameters(
         &config.task.model,
         initial,
         base,
@@ -190,6 +190,10 @@ pub fn advise(
         probed.vocab(),
         &randomness(config.seed)?,
     )?;
+    if let Some(folder) = &config.initial_adapters {
+        let (spec, words) = (&config.task.model, probed.vocab());
+        initial_model::add_adapters(spec, folder, base, model.as_ref(), words, &mut parameters)?;
+    }
     let partition = probed.partition(Split::Train);
     let mut probe = Probe::new(
         model.as_ref(),

@@ -8,6 +8,7 @@
 `make` writes folders as `save_pretrained` does, each with `logits.json`: token ids, and the logits after each of them in double precision.
 The Rust tests of `crates/models` read them. `check` makes larger random models, trains one private round on each with the program, and
 compares what it exports with what it trained: by `transformers` for the folder, by `peft` for adapters, and by two readers for GGUF.
+Adapters that `peft` drew are added by the program, and trained further.
 """
 import json
 import pathlib
@@ -107,7 +108,12 @@ delta = 1e-4
 """
 SERVERS = []
 SYNTHETIC = '{ kind = "synthetic", users = 300, words = 60 }'
+# What a server learns at this rate changes no digit: a run ends where it started.
+STILL = ("learning_rate = 0.01", "learning_rate = 1e-30")
 LORA = 'lora = { rank = 2, alpha = 6.0, targets = ["qkv", "o", "up", "down"] }\n'
+
+
+GPT2 = 'family = "transformer"\nlayers = 2\nwidth = 16\nheads = 2\ncontext = 24\n'
 
 
 def table(config):
@@ -179,17 +185,41 @@ def llama_cpp(path, ids):
     return answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
 
 
+def draw_adapters(model, folder, seed, **settings):
+    """A model with random adapters of peft, which are saved."""
+    import peft
+
+    torch.manual_seed(seed)
+    config = peft.LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings)
+    adapted = peft.get_peft_model(model.float(), config)
+    adapted.save_pretrained(folder)
+    return adapted.double().eval()
+
+
 def check(program):
     def undertone(*line):
         done = subprocess.run([program, *map(str, line)], cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def train(name, config, initial, more="", source=SYNTHETIC, data=""):
-        first = f'initial_model = "{initial}"'
-        (folder / f"{name}.toml").write_text(RUN.format(name=name, initial=first, source=source, data=data, model=table(config) + more))
+    def train(name, config, initial, more="", source=SYNTHETIC, data="", adapters=None, change=("", "")):
+        first = f'initial_model = "{initial}"\n' if initial else ""
+        first += f'initial_adapters = "{adapters}"\n' if adapters else ""
+        model = config if isinstance(config, str) else table(config)
+        text = RUN.format(name=name, initial=first, source=source, data=data, model=model + more)
+        (folder / f"{name}.toml").write_text(text.replace(*change))
         undertone("train", f"{name}.toml", "--threads", 1)
         return f"runs/{name}"
+
+    def near_predictions(name, model, words, place, *more):
+        """Compares the program's probabilities of next words with those of a model of transformers."""
+        found = json.loads(undertone("predict", place, " ".join(words[5:9]) + " ", "--top", 40, "--json", *more))
+        ids = [1] + [3 + words.index(word) for word in words[5:9]]
+        probabilities = logits_of(model, ids)[-1].detach().softmax(-1)
+        got = torch.tensor([entry["probability"] for entry in found])
+        expected = torch.stack([probabilities[3 + words.index(entry["word"])] for entry in found])
+        near(name, got / got.sum(), expected / expected.sum(), 1e-5)
+        return probabilities
 
     def read(path):
         return transformers.AutoModelForCausalLM.from_pretrained(folder / path, dtype=torch.float64)
@@ -211,11 +241,7 @@ def check(program):
             words = (folder / f"{name}-out/vocab.txt").read_text().split()
             ids = [1] + [3 + words.index(word) for word in words[5:9]]
             for place in (run, f"{name}-out"):
-                found = json.loads(undertone("predict", place, " ".join(words[5:9]) + " ", "--top", 40, "--json"))
-                probabilities = logits_of(exported, ids)[-1].softmax(-1)
-                got = torch.tensor([entry["probability"] for entry in found])
-                expected = torch.stack([probabilities[3 + words.index(entry["word"])] for entry in found])
-                near(f"{name}: probabilities of {place}", got / got.sum(), expected / expected.sum(), 1e-5)
+                near_predictions(f"{name}: probabilities of {place}", exported, words, place)
             moved = (logits_of(exported, ids) - logits_of(ours, ids)).abs().max()
             assert moved > 1e-3, f"{name}: training changed nothing"
 
@@ -235,7 +261,64 @@ def check(program):
             near(f"{name}: adapters in peft", with_adapters, logits_of(read(f"{name}-merged"), ids))
             assert (with_adapters - logits_of(read(name), ids)).abs().max() > 1e-3, f"{name}: adapters change nothing"
 
+            # Adapters that peft drew: added to their base, and as the start of a training.
+            if seed % 2:
+                settings = dict(r=2, lora_alpha=3, use_rslora=True, target_modules="all-linear")
+            else:
+                settings = dict(r=3, lora_alpha=5, target_modules=["q_proj", "v_proj", "down_proj"])
+            place, drawn = f"{name}-out", f"{name}-drawn"
+            adapted = draw_adapters(read(place), folder / drawn, 300 + seed, **settings)
+            before = logits_of(read(place), ids)[-1].softmax(-1)
+            after = near_predictions(f"{name}: adapters of peft", adapted, words, place, "--adapters", drawn)
+            assert (after - before).abs().max() > 1e-3, f"{name}: drawn adapters change nothing"
+            initial = f"{place}/model.safetensors.index.json"
+            for more in (LORA.replace("rank = 2", "rank = 6"), ""):
+                name_of_run = f"{name}-goes-on-{len(more)}"
+                run = train(name_of_run, config, initial, more, adapters=drawn, change=STILL)
+                near_predictions(f"{name}: {name_of_run}", adapted, words, run)
+
+        run = train("gpt2", GPT2, None)
+        undertone("export", run, "--layout", "gpt2", "--out", "gpt2-out")
+        settings = dict(r=3, lora_alpha=5, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True)
+        adapted = draw_adapters(read("gpt2-out"), folder / "gpt2-drawn", 400, **settings)
+        words = (folder / "gpt2-out/vocab.txt").read_text().split()
+        near_predictions("gpt2: adapters of peft", adapted, words, "gpt2-out", "--adapters", "gpt2-drawn")
+
         check_gguf(folder, undertone, train, read)
+
+
+# Largest difference of log-probabilities between llama.cpp and transformers, by the type of the matrices. llama.cpp rounds what it
+# multiplies Q8_0 with to 8 bits, too.
+OF_TYPE = {"f16": 0.03, "bf16": 0.3, "q8_0": 0.6}
+
+
+def check_types(name, folder, undertone, run, exported, ids):
+    """Compares rounded tensors with what the package gguf makes of the F32 ones, and the model with that of transformers."""
+    import gguf
+    import numpy
+
+    wide = {tensor.name: tensor for tensor in gguf.GGUFReader(folder / f"{name}-gguf/model.gguf").tensors}
+    expected = logits_of(exported, ids)[-1].log_softmax(-1)
+    for kind, tolerance in OF_TYPE.items():
+        out = f"{name}-{kind}"
+        counts = json.loads(undertone("export", run, "--layout", "gguf", "--tensor-type", kind, "--out", out, "--json"))["tensors"]
+        path = folder / out / "model.gguf"
+        reader = gguf.GGUFReader(path)
+        theirs, found = gguf.GGMLQuantizationType[kind.upper()], {}
+        for tensor in reader.tensors:
+            values = wide[tensor.name].data
+            asked = theirs if values.ndim > 1 else gguf.GGMLQuantizationType.F32
+            if asked == gguf.GGMLQuantizationType.Q8_0 and values.shape[-1] % 32:
+                asked = gguf.GGMLQuantizationType.F16
+            assert tensor.tensor_type == asked, (tensor.name, tensor.tensor_type)
+            found[asked.name] = found.get(asked.name, 0) + 1
+            rounded = gguf.quants.dequantize(gguf.quants.quantize(values, asked), asked)
+            ours = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+            assert numpy.array_equal(ours, rounded), f"{name}: {tensor.name} as {asked.name}"
+        assert counts == found, (counts, found)
+        top = llama_cpp(path, ids)
+        got = torch.tensor([entry["logprob"] for entry in top])
+        near(f"{name}: {counts} in llama.cpp", got, torch.stack([expected[entry["id"]] for entry in top]), tolerance)
 
 
 def check_gguf(folder, undertone, train, read):
@@ -248,7 +331,8 @@ def check_gguf(folder, undertone, train, read):
     source = '{ kind = "jsonl", path = "posts.jsonl", user = "user", text = "text" }'
     changes = {"llama": {}, "llama-shards": {}, "qwen2": {}, "qwen3": dict(attention_bias=False), "gemma": {}}
     for seed, (name, more) in enumerate(changes.items()):
-        model, _ = build(name, 200 + seed, vocab_size=made.get_vocab_size() + 3, **more)
+        # Rows of 64 values have blocks of 32, and some rows have none.
+        model, _ = build(name, 200 + seed, vocab_size=made.get_vocab_size() + 3, hidden_size=64, intermediate_size=96, **more)
         model.float().save_pretrained(folder / f"{name}-g")
         run = train(f"{name}-gguf-run", model.config, f"{name}-g", source=source, data=data)
         undertone("export", run, "--layout", "huggingface", "--out", f"{name}-g-out")
@@ -273,6 +357,7 @@ def check_gguf(folder, undertone, train, read):
         # llama.cpp looks the GELU up in a table of half width.
         tolerance = 5e-3 if name == "gemma" else 1e-4
         near(f"{name}: GGUF in llama.cpp", got, torch.stack([expected[entry["id"]] for entry in top]), tolerance)
+        check_types(name, folder, undertone, run, exported, ids)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ pub enum Outcome {
 }
 
 /// Every kind.
-pub const KINDS: [Kind; 30] = [
+pub const KINDS: [Kind; 32] = [
     Kind {
         name: "config",
         syntax: Syntax::Toml,
@@ -204,6 +204,18 @@ pub const KINDS: [Kind; 30] = [
         syntax: Syntax::Safetensors,
         honest: &["huggingface/model-00001-of-00003.safetensors"],
         read: models::open_huggingface,
+    },
+    Kind {
+        name: "peft-config",
+        syntax: Syntax::Json,
+        honest: &["peft/adapter_config.json"],
+        read: models::open_adapters,
+    },
+    Kind {
+        name: "peft-tensors",
+        syntax: Syntax::Safetensors,
+        honest: &["peft/adapter_model.safetensors"],
+        read: models::open_adapters,
     },
     Kind {
         name: "vocabulary",

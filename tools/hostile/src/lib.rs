@@ -55,6 +55,8 @@ pub const TARGETS: [(&str, &[&str]); 9] = [
             "huggingface-config",
             "huggingface-index",
             "huggingface-shard",
+            "peft-config",
+            "peft-tensors",
         ],
     ),
     ("vocabularies", &["vocabulary", "vocabulary-record"]),

@@ -382,6 +382,7 @@ impl World {
         for (run, layout, name) in [
             ("transformer", Layout::Gpt2, "gpt2"),
             ("transformer", Layout::Undertone, "plain"),
+            ("adapters", Layout::Peft, "peft"),
         ] {
             export(&self.run(run), &self.path(name), ExportOptions::new(layout))?;
         }

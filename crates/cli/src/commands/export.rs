@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use undertone_present::numbers::grouped;
-use undertone_run::export::{ExportOptions, Layout, export};
+use undertone_run::export::{ExportOptions, Layout, TensorType, export};
 
 use crate::output::{Output, facts};
 
@@ -25,6 +25,22 @@ pub(crate) struct ExportArgs {
     /// Start a new file after this many bytes of tensors, with `--layout huggingface` (5 GB by default).
     #[arg(long, value_name = "BYTES")]
     shard_bytes: Option<u64>,
+    /// Round the matrices to this type, with `--layout gguf` (F32 by default).
+    #[arg(long, value_enum, value_name = "TYPE")]
+    tensor_type: Option<TypeName>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum TypeName {
+    /// Write the values of the model, 4 bytes each.
+    F32,
+    /// Write numbers of 2 bytes with 11 significant bits, up to 65,504.
+    F16,
+    /// Write numbers of 2 bytes with 8 significant bits and the range of F32.
+    Bf16,
+    /// Write blocks of 32 values in 34 bytes. Matrices whose rows have no multiple of 32 values are F16.
+    #[value(name = "q8_0")]
+    Q8_0,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -54,6 +70,12 @@ pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<()> {
         layout,
         overwrite: args.force,
         shard_bytes: args.shard_bytes,
+        tensor_type: args.tensor_type.map(|name| match name {
+            TypeName::F32 => TensorType::F32,
+            TypeName::F16 => TensorType::F16,
+            TypeName::Bf16 => TensorType::Bf16,
+            TypeName::Q8_0 => TensorType::Q8_0,
+        }),
     };
     let exported = export(&args.run, &args.out, options)?;
     if output.json {
@@ -64,6 +86,12 @@ pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<()> {
         ("files", exported.files.join(", ")),
         ("parameters", grouped(exported.parameters as u64)),
     ];
+    if let Some(tensors) = &exported.tensors {
+        let counts = tensors
+            .iter()
+            .map(|(kind, count)| format!("{count} of type {kind}"));
+        rows.push(("tensors", counts.collect::<Vec<_>>().join(", ")));
+    }
     if let Some(rank) = exported.merged_lora_rank {
         rows.push(("adapters", format!("merged, of rank {rank}")));
     }

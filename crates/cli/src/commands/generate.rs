@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Context;
 use serde::Serialize;
 use undertone_present::terminal;
-use undertone_run::language::{Ended, GenerateOptions, Generated, LanguageModel, generate};
+use undertone_run::language::{Ended, GenerateOptions, Generated, generate};
 
 use crate::output::Output;
 
@@ -17,6 +17,10 @@ pub(crate) struct GenerateArgs {
     ///
     /// A run that has not ended gives the model of its last checkpoint.
     run: PathBuf,
+    /// Add the adapters in this folder, which PEFT or `undertone export --layout peft` wrote. The model must be the one that they were
+    /// trained on.
+    #[arg(long, value_name = "FOLDER")]
+    adapters: Option<PathBuf>,
     /// Continue each of these texts (default: begin a text).
     prefix: Vec<String>,
     /// Limit the number of new tokens, which are words where the model has a list of words.
@@ -92,7 +96,7 @@ pub(crate) fn run(args: &GenerateArgs, output: &Output) -> anyhow::Result<()> {
         false => args.prefix.clone(),
     };
     let spinner = output.spinner("loading the model");
-    let model = LanguageModel::open(&args.run)?;
+    let model = super::language_model(&args.run, args.adapters.as_deref())?;
     spinner.finish_and_clear();
     let single = prefixes.len() * options.samples == 1;
     let streams = single && output.is_read();
@@ -104,8 +108,9 @@ pub(crate) fn run(args: &GenerateArgs, output: &Output) -> anyhow::Result<()> {
         false => output.bar(0, "generating {pos} tokens, {elapsed}"),
     };
     let (begun, mut shown) = (Instant::now(), 0);
-    let mut failed = None;
+    let (mut first, mut failed) = (None, None);
     let texts = generate(&model, &prefixes, &options, &mut |_, text| {
+        first.get_or_insert_with(Instant::now);
         bar.inc(1);
         // The last character may change while its bytes are not complete.
         if streams && !text.ends_with('\u{fffd}') {
@@ -128,7 +133,7 @@ pub(crate) fn run(args: &GenerateArgs, output: &Output) -> anyhow::Result<()> {
         texts: &texts,
         tokens,
         seconds,
-        tokens_per_second: tokens as f64 / seconds.max(1e-9),
+        tokens_per_second: speed(tokens, seconds, first.unwrap_or(begun).elapsed().as_secs_f64()),
     };
     if streams {
         output.continue_with("\n")?;
@@ -140,6 +145,14 @@ pub(crate) fn run(args: &GenerateArgs, output: &Output) -> anyhow::Result<()> {
         document.tokens_per_second
     ));
     Ok(())
+}
+
+/// Tokens per second after the first one, before which the model is prepared and the prefix is read; a single token counts with that.
+fn speed(tokens: usize, seconds: f64, after_first: f64) -> f64 {
+    match tokens {
+        0 | 1 => tokens as f64 / seconds.max(1e-9),
+        _ => (tokens - 1) as f64 / after_first.max(1e-9),
+    }
 }
 
 /// The texts one below the other, with an ellipsis where one could go on.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use serde::Serialize;
-use undertone_run::language::{LanguageModel, Prediction, Predictor};
+use undertone_run::language::{Prediction, Predictor};
 
 use crate::output::{Output, value};
 
@@ -19,6 +19,10 @@ pub(crate) struct PredictArgs {
     ///
     /// A run that has not ended gives the model of its last checkpoint.
     run: PathBuf,
+    /// Add the adapters in this folder, which PEFT or `undertone export --layout peft` wrote. The model must be the one that they were
+    /// trained on.
+    #[arg(long, value_name = "FOLDER")]
+    adapters: Option<PathBuf>,
     /// Predict the words after this text. Its last word counts as complete.
     prefix: Option<String>,
     /// Show this many words.
@@ -36,7 +40,7 @@ struct Line {
 /// Predicts and shows the words, or opens the keyboard.
 pub(crate) fn run(args: &PredictArgs, output: &Output) -> anyhow::Result<()> {
     let spinner = output.spinner("loading the model");
-    let model = LanguageModel::open(&args.run)?;
+    let model = super::language_model(&args.run, args.adapters.as_deref())?;
     let mut predictor = Predictor::new(&model)?;
     spinner.finish_and_clear();
     let top = usize::try_from(args.top)?;

@@ -104,6 +104,52 @@ fn exports_open_and_start_runs_and_adapters_merge_into_them() {
     assert_eq!(tensors.tensor(name).expect(name).shape(), [20, 2]);
     assert_eq!(tensors.len(), 2 * 7 * 2);
 
+    // The adapters on their base, added and as the start of a run: nothing is learnt at this rate.
+    let on_base = predictions(&folder, "one --adapters adapters");
+    let of_run = predictions(&folder, "runs/from-one");
+    let same = |one: &[(String, f64)]| {
+        let pairs = one.iter().zip(&of_run);
+        pairs.for_each(|((word, a), (other, b))| {
+            assert!(word == other && (a - b).abs() < 1e-6, "{word} {a} {b}")
+        });
+        assert_eq!(one.len(), of_run.len());
+    };
+    same(&on_base);
+    let begin = "initial_model = \"one\"\ninitial_adapters = \"adapters\"\n";
+    for (name, more) in [("goes-on", lora), ("whole", "")] {
+        let text = run(name, begin, more).replace("learning_rate = 0.01", "learning_rate = 1e-30");
+        folder.write("on.toml", text);
+        folder.succeed("train on.toml");
+        same(&predictions(&folder, &format!("runs/{name}")));
+        folder.succeed(format!("verify runs/{name}"));
+    }
+    // The training of the base, and those of the adapters, which name that of the base once more.
+    let trained_on = folder.text("runs/goes-on/initial_model.json");
+    assert_eq!(
+        json(&trained_on).as_array().map(Vec::len),
+        Some(3),
+        "{trained_on}"
+    );
+    folder.refuses(
+        "
+        $ predict adapters ba
+        adapters ... the model that these adapters were trained on, and their folder as --adapters
+        $ predict runs/from-one ba --adapters adapters
+        adapters: the adapters are for a transformer ... without adapters of its own
+        $ predict one ba --adapters nowhere
+        nowhere/adapter_config.json
+        $ train on.toml --set name=\"x\" --set initial_model=\"runs/from-one/model.safetensors\" --set model.lora={rank=2,alpha=4.0}
+        the model already has adapters of rank 2
+        $ train on.toml --set name=\"x\" --set model.lora={rank=1,alpha=4.0}
+        `lora.rank`: expected at least 2
+        ",
+    );
+    folder.write(
+        "alone.toml",
+        run("alone", "initial_adapters = \"adapters\"\n", ""),
+    );
+    folder.refuse("train alone.toml", "`initial_model` is missing");
+
     folder.refuse(
         "export runs/from-one --layout gguf --out gguf",
         "qwen2 has heads that make up the width there",
@@ -115,6 +161,23 @@ fn exports_open_and_start_runs_and_adapters_merge_into_them() {
     let gguf = folder.read("gguf/model.gguf");
     assert!(gguf.starts_with(b"GGUF\x03\0\0\0"));
     assert_eq!(gguf.len() % 32, 0);
+    // No row of this model has blocks of 32 values.
+    let rounded = folder.json("export runs/square --layout gguf --tensor-type q8_0 --out rounded");
+    assert_eq!(
+        rounded["tensors"].as_object().map(|counts| counts.len()),
+        Some(2),
+        "{rounded}"
+    );
+    assert_eq!(rounded["tensors"]["F16"], 16, "{rounded}");
+    assert!(folder.read("rounded/model.gguf").len() < gguf.len());
+    folder.show(
+        "export runs/square --layout gguf --tensor-type bf16 --out halves",
+        "tensors ... 16 of type BF16",
+    );
+    folder.refuse(
+        "export runs/square --layout huggingface --tensor-type f16 --out x",
+        "--tensor-type: expected the layout gguf ... got F16 with huggingface",
+    );
 }
 
 #[test]

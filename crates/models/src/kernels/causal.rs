@@ -60,3 +60,43 @@ kernel! {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::isa::Isa;
+
+    /// Rows that follow a row do not change its bits, nor do the places that it does not see. Decoding relies on it.
+    #[test]
+    fn a_row_alone_and_among_others_has_the_same_bits() {
+        let (rows, first) = (9, 20);
+        let cols = first + rows;
+        // Scores far apart, so that most exponentials underflow, and near each other.
+        for spread in [1.0, 300.0] {
+            let scores: Vec<f32> = (0..rows * cols)
+                .map(|i| (i as f32 * 1.7).sin() * spread)
+                .collect();
+            for isa in Isa::available() {
+                let mut together = scores.clone();
+                causal_softmax(isa, &mut together, cols, cols, first, 0.7);
+                for row in 0..rows {
+                    let seen = first + row + 1;
+                    let mut alone = scores[row * cols..][..seen].to_vec();
+                    causal_softmax(isa, &mut alone, seen, seen, seen - 1, 0.7);
+                    let bits =
+                        |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+                    assert_eq!(
+                        bits(&together[row * cols..][..seen]),
+                        bits(&alone),
+                        "{isa:?} {row}"
+                    );
+                    assert!(
+                        together[row * cols..][..cols][seen..]
+                            .iter()
+                            .all(|&value| value == 0.0)
+                    );
+                }
+            }
+        }
+    }
+}

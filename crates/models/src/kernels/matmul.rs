@@ -335,6 +335,7 @@ fn edge<T: Scalar, const FUSED: bool>(tile: &Tile<T>, row: usize, col: usize, ro
 mod tests {
     use super::super::pack::{pack_left, pack_panels, packed_left_len};
     use super::*;
+    use std::ops::Range;
 
     fn numbers<T: Scalar>(len: usize, seed: u32) -> Vec<T> {
         let mut state = seed;
@@ -436,6 +437,57 @@ mod tests {
         }
         for rows in 1..=8 {
             check::<f32>(rows, 5 + 13 * (rows % 4), 20, 2e-5);
+        }
+    }
+
+    /// Each row of a product is the same sum in the same order, whatever rows and columns stand beside it. Decoding relies on it.
+    #[test]
+    fn the_bits_of_a_row_depend_on_that_row_and_its_column_alone() {
+        let (rows, cols, depth) = (13, 101, 37);
+        let (a, b): (Vec<f32>, Vec<f32>) = (numbers(rows * depth, 1), numbers(depth * cols, 2));
+        for isa in Isa::available() {
+            let product = |rows: Range<usize>, cols_of: Range<usize>, packed: bool, accumulate: bool| {
+                let extent = Extent {
+                    rows: rows.len(),
+                    cols: cols_of.len(),
+                    depth,
+                };
+                let right: Vec<f32> = b
+                    .chunks_exact(cols)
+                    .flat_map(|line| line[cols_of.clone()].iter().copied())
+                    .collect();
+                let mut panels = vec![0.0; panels_len(depth, cols_of.len())];
+                pack_panels(isa, &right, cols_of.len(), depth, cols_of.len(), &mut panels);
+                let right = match packed {
+                    true => Right::Panels(&panels),
+                    false => Right::Rows(&right, cols_of.len()),
+                };
+                let left = Left::strided(&a[rows.start * depth..], depth, 1);
+                let mut c = vec![0.5_f32; extent.rows * extent.cols];
+                matmul(isa, extent, 1.0, left, right, &mut c, extent.cols, accumulate);
+                c
+            };
+            for accumulate in [false, true] {
+                let whole = product(0..rows, 0..cols, true, accumulate);
+                for (some_rows, some_cols) in
+                    [(0..1, 0..cols), (3..11, 0..48), (12..13, 48..101), (2..7, 96..99)]
+                {
+                    for packed in [false, true] {
+                        let part = product(some_rows.clone(), some_cols.clone(), packed, accumulate);
+                        let mut part = part.iter();
+                        for row in some_rows.clone() {
+                            for col in some_cols.clone() {
+                                let got = part.next().unwrap();
+                                assert_eq!(
+                                    got.to_bits(),
+                                    whole[row * cols + col].to_bits(),
+                                    "{isa:?} {row},{col}"
+                                );
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -7,6 +7,9 @@ use std::arch::x86_64::{
 };
 
 const LANES: usize = 16;
+/// Bytes of a packed right operand between a line that is used and the one that is asked for. Products that wait for a line keep the
+/// processor from looking further ahead itself, the more rows there are the less.
+const AHEAD: usize = 3072;
 
 /// Computes one tile.
 ///
@@ -73,6 +76,12 @@ unsafe fn run<const ROWS: usize, const VECTORS: usize>(tile: &Tile<f32>) {
                     right[vector] = _mm512_loadu_ps(b.add(vector * LANES));
                 }
                 right[last] = _mm512_maskz_loadu_ps(mask, b.add(last * LANES));
+                if ROWS > 1 {
+                    for vector in 0..VECTORS {
+                        let line = b.wrapping_add(AHEAD / size_of::<f32>() + vector * LANES);
+                        _mm_prefetch::<_MM_HINT_T0>(line.cast());
+                    }
+                }
                 for row in 0..ROWS {
                     let left = _mm512_set1_ps(*a.add(row * tile.a_row));
                     for vector in 0..VECTORS {

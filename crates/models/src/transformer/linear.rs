@@ -1,6 +1,7 @@
 //! Products with a weight matrix `[input, output]`: forward, back to its input, and its gradient.
 
 use crate::kernels::{
+    coarse::{GROUP, multiply_coarse, round_panel},
     isa::Isa,
     matmul::{Extent, Left, PANEL, Right, matmul, matmul_tall},
     pack::{pack_left, pack_panels, pack_panels_transposed, packed_left_len, panels_len},
@@ -52,6 +53,11 @@ impl<T: Scalar> Panels<T> {
         }
     }
 
+    /// Number of outputs.
+    pub(super) fn columns(&self) -> usize {
+        self.cols
+    }
+
     /// `target = rows * panels + bias`, all rows of `source`; a model without this bias has an empty one.
     pub(super) fn multiply_and_add(&self, isa: Isa, source: &[T], bias: &[T], target: &mut [T]) {
         if !bias.is_empty() {
@@ -84,6 +90,54 @@ impl<T: Scalar> Panels<T> {
                 cols,
                 accumulate || first > 0,
             );
+        }
+    }
+}
+
+/// A copy of a weight matrix in 8 bits per weight, for products that may be slightly off.
+#[derive(Debug)]
+pub(super) struct Coarse {
+    bytes: Vec<[i8; PANEL]>,
+    scales: Vec<[f32; PANEL]>,
+    depth: usize,
+    cols: usize,
+}
+
+impl Coarse {
+    /// The copy of a packed matrix, for products in the same direction.
+    pub(super) fn of(panels: &Panels<f32>) -> Self {
+        let (depth, cols) = (panels.depth, panels.cols);
+        let count = cols.div_ceil(PANEL);
+        let mut bytes = Vec::with_capacity(depth * count);
+        let mut scales = Vec::with_capacity(depth.div_ceil(GROUP) * count);
+        let mut whole = Vec::with_capacity(depth);
+        for panel in 0..count {
+            whole.clear();
+            for first in (0..depth).step_by(DEPTH) {
+                let lines = DEPTH.min(depth - first);
+                let start = panels_len(first, cols) + panel * lines * PANEL;
+                whole.extend_from_slice(panels.data[start..][..lines * PANEL].as_chunks().0);
+            }
+            round_panel(&whole, &mut bytes, &mut scales);
+        }
+        Self {
+            bytes,
+            scales,
+            depth,
+            cols,
+        }
+    }
+
+    /// `target (+)= rows * matrix`, all rows of `source`.
+    pub(super) fn multiply(&self, isa: Isa, source: &[f32], target: &mut [f32], accumulate: bool) {
+        if self.cols > 0 {
+            let Self {
+                bytes,
+                scales,
+                depth,
+                cols,
+            } = self;
+            multiply_coarse(isa, source, bytes, scales, *depth, *cols, target, accumulate);
         }
     }
 }

@@ -408,4 +408,5 @@ fn initial_parameters_are_fixed_bytes() {
 }
 
 mod adapters;
+mod decoding;
 mod llama;

@@ -1,14 +1,19 @@
 //! GGUF files, version 3, of the programs around `ggml`, such as llama.cpp: settings, tokenizer and tensors in one file.
 //!
-//! Tensors are F32. Gemma's gains stand as they multiply. `llama` turns neighbouring pairs of a head's coordinates where
-//! `transformers` turns pairs half a head apart, so the rows of queries and keys change places there.
+//! Matrices have one of four types ([`TensorType`]). Gemma's gains stand as they multiply. `llama` turns neighbouring pairs of a head's
+//! coordinates where `transformers` turns pairs half a head apart, so the rows of queries and keys change places there.
 //!
 //! # Source
 //! The specification `docs/gguf.md` of the repository `ggml`, and `convert_hf_to_gguf.py` of llama.cpp for names and settings.
 
+mod tensor_type;
+
+pub use tensor_type::TensorType;
+
 use super::huggingface::{Family, Piece, pieces};
 use crate::error::{ModelError, Result};
 use crate::transformer::{BlockMatrix, RotaryScaling, Transformer, TransformerSizes};
+use std::collections::BTreeMap;
 
 /// A value in the settings of a file.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,20 +98,46 @@ impl Bytes {
 struct Tensor {
     name: String,
     shape: Vec<usize>,
-    values: Vec<f32>,
+    kind: TensorType,
+    bytes: Vec<u8>,
+}
+
+impl Tensor {
+    /// A tensor in a file whose matrices have the type `kind`.
+    fn new(name: String, shape: Vec<usize>, values: &[f32], kind: TensorType) -> Result<Self> {
+        let kind = kind.of(&shape);
+        let bytes = kind.encode(&name, values)?;
+        Ok(Self {
+            name,
+            shape,
+            kind,
+            bytes,
+        })
+    }
+}
+
+/// A file, and how many of its tensors have which type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// The content.
+    pub bytes: Vec<u8>,
+    /// Numbers of tensors.
+    pub tensors: BTreeMap<TensorType, usize>,
 }
 
 /// The content of a file: the model with adapters added to what they adapt, and the settings of a tokenizer, whose keys begin with
-/// `tokenizer.`. The same input gives the same bytes.
+/// `tokenizer.`. Matrices are rounded to `kind`. The same input gives the same bytes.
 ///
 /// # Errors
-/// [`ModelError::NoGguf`] for an architecture that llama.cpp does not compute; a parameter count that is not the model's.
+/// [`ModelError::NoGguf`] for an architecture that llama.cpp does not compute; [`ModelError::TensorRange`] for a value that the type cannot
+/// hold; a parameter count that is not the model's.
 pub fn write(
     model: &Transformer,
     params: &[f32],
     name: &str,
     tokenizer: &[(String, Value)],
-) -> Result<Vec<u8>> {
+    kind: TensorType,
+) -> Result<Written> {
     let (model, params) = model.merged(params)?;
     let sizes = model.sizes();
     let architecture = architecture(sizes)?;
@@ -116,22 +147,24 @@ pub fn write(
             Value::Text(architecture.to_owned()),
         ),
         ("general.name".to_owned(), Value::Text(name.to_owned())),
-        ("general.file_type".to_owned(), Value::U32(0)),
+        ("general.file_type".to_owned(), Value::U32(kind.file_number())),
     ];
+    if kind == TensorType::Q8_0 {
+        // The version of the layout of blocks.
+        settings.push(("general.quantization_version".to_owned(), Value::U32(2)));
+    }
     settings.extend(sizes_of(sizes, architecture)?);
     settings.extend(tokenizer.iter().cloned());
-    let mut tensors: Vec<Tensor> = pieces(&model)
+    let mut tensors = pieces(&model)
         .iter()
-        .map(|piece| tensor(piece, sizes, architecture, &params))
-        .collect();
+        .map(|piece| tensor(piece, sizes, architecture, &params, kind))
+        .collect::<Result<Vec<Tensor>>>()?;
     if let Some(scaling @ RotaryScaling::Llama3 { .. }) = sizes.architecture.rotary_scaling {
         let (base, half) = (sizes.architecture.rotary_base, sizes.head_width() / 2);
         let divisor = |pair| scaling.divisor(base, half, pair) as f32;
-        tensors.push(Tensor {
-            name: "rope_freqs.weight".to_owned(),
-            shape: vec![half],
-            values: (0..half).map(divisor).collect(),
-        });
+        let divisors: Vec<f32> = (0..half).map(divisor).collect();
+        let name = "rope_freqs.weight".to_owned();
+        tensors.push(Tensor::new(name, vec![half], &divisors, kind)?);
     }
     let mut file = Bytes::default();
     file.0.extend(b"GGUF");
@@ -150,18 +183,22 @@ pub fn write(
             .iter()
             .rev()
             .for_each(|&extent| file.u64(extent as u64));
-        // F32.
-        file.u32(0);
+        file.u32(tensor.kind.number());
         file.u64(offset as u64);
-        offset += (4 * tensor.values.len()).next_multiple_of(ALIGNMENT);
+        offset += tensor.bytes.len().next_multiple_of(ALIGNMENT);
     }
     file.align();
-    for tensor in &tensors {
-        file.0
-            .extend(tensor.values.iter().flat_map(|value| value.to_le_bytes()));
+    let mut counts = BTreeMap::new();
+    file.0.reserve_exact(offset);
+    for tensor in tensors {
+        file.0.extend(&tensor.bytes);
         file.align();
+        *counts.entry(tensor.kind).or_default() += 1;
     }
-    Ok(file.0)
+    Ok(Written {
+        bytes: file.0,
+        tensors: counts,
+    })
 }
 
 /// The name of an architecture of llama.cpp that computes what the model does.
@@ -235,7 +272,13 @@ fn sizes_of(sizes: TransformerSizes, architecture: &str) -> Result<Vec<(String, 
         .collect())
 }
 
-fn tensor(piece: &Piece, sizes: TransformerSizes, architecture: &str, params: &[f32]) -> Tensor {
+fn tensor(
+    piece: &Piece,
+    sizes: TransformerSizes,
+    architecture: &str,
+    params: &[f32],
+    kind: TensorType,
+) -> Result<Tensor> {
     let mut values = piece.gather(params, 0.0);
     let heads = match () {
         () if architecture != "llama" => None,
@@ -247,11 +290,7 @@ fn tensor(piece: &Piece, sizes: TransformerSizes, architecture: &str, params: &[
         let width = values.len() / (heads * sizes.head_width());
         values = neighbouring(&values, heads, sizes.head_width(), width);
     }
-    Tensor {
-        name: name(&piece.name),
-        shape: piece.shape.clone(),
-        values,
-    }
+    Tensor::new(name(&piece.name), piece.shape.clone(), &values, kind)
 }
 
 /// Rows of heads with the two rows of a pair beside each other: row `2 i` is row `i`, and row `2 i + 1` is row `i + half`.

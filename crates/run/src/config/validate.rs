@@ -26,6 +26,10 @@ impl RunConfig {
         self.task.validate()?;
         fits_context(&self.task.model, &self.data)?;
         needs_initial_model(&self.task.model, self.initial_model.is_some())?;
+        if self.initial_adapters.is_some() && self.initial_model.is_none() {
+            let expected = "the model that the adapters of `initial_adapters` are added to";
+            return Err(RunError::missing("initial_model", expected));
+        }
         at_least_one("checkpoint.every", self.checkpoint.every as usize)?;
         token_limits(&self.evaluation)?;
         self.engine.validate(&self.task)?;

@@ -95,8 +95,9 @@ impl<'a> Run<'a> {
         let trainings = match (&checkpoint, &config.initial_model) {
             // The file may be gone by now.
             (Some(_), _) => workspace::trainings_of(directory.path())?,
-            (None, Some(file)) => initial_model::trained_on(&base.join(file))?,
-            (None, None) => Vec::new(),
+            (None, file) => {
+                initial_model::trainings(base, file.as_deref(), config.initial_adapters.as_deref())?
+            }
         };
         let plan = plan.with_start(&trainings, &source_sha256(&config.data)?);
         let plan = crate::sweep::with_selection(directory.path(), config, plan, corpus.vocab().len())?;
@@ -122,7 +123,7 @@ impl<'a> Run<'a> {
         } = config.evaluation;
         let periodic = EvaluationSet::new(corpus, split, max_tokens, &randomness, 0)?;
         let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
-        let parameters = starting_parameters(
+        let mut parameters = starting_parameters(
             &config.task.model,
             initial,
             base,
@@ -130,6 +131,14 @@ impl<'a> Run<'a> {
             corpus.vocab(),
             &randomness,
         )?;
+        let adapters = config
+            .initial_adapters
+            .as_deref()
+            .filter(|_| checkpoint.is_none());
+        if let Some(folder) = adapters {
+            let (spec, words) = (&config.task.model, corpus.vocab());
+            initial_model::add_adapters(spec, folder, base, model.as_ref(), words, &mut parameters)?;
+        }
         let optimizer = ServerOptimizer::new(config.task.server, model.layout(), config.task.rounds);
         let files = match &checkpoint {
             Some(Checkpoint { state, .. }) => {

@@ -45,33 +45,20 @@ impl ModelFile {
                 false => (Content::Bytes(bytes), text),
             }
         };
-        let description = text
-            .map(|text| serde_json::from_str(&text))
-            .transpose()
-            .map_err(|error| RunError::damaged(path, format!("its description: {error}")))?;
         Ok(Self {
             path: path.clone(),
             content,
-            description,
+            description: description_of(text, path)?,
         })
     }
 
     pub(super) fn trained_on(&self) -> Result<Vec<Training>> {
-        let said = self
-            .description
-            .as_ref()
-            .map_or(&[][..], |own| &own.trained_on[..]);
-        trainings::check(said)
-            .map_err(|error| RunError::damaged(&self.path, format!("its description: {error}")))?;
-        Ok(match said {
-            [] => vec![Training::Undescribed {}],
-            said => said.to_vec(),
-        })
+        trainings_of(self.description.as_ref(), &self.path)
     }
 
     /// The run's model with the parameters of the file; its adapters are `None` where the file has none.
     pub(super) fn load(&self, spec: &ModelSpec, vocab: &Vocab) -> Result<Loaded> {
-        self.check_words(vocab)?;
+        check_words(self.description.as_ref(), vocab, &self.path)?;
         let bytes = match &self.content {
             Content::Bytes(bytes) => bytes,
             Content::HuggingFace(weights) => return self.load_huggingface(weights, spec, vocab),
@@ -106,22 +93,6 @@ impl ModelFile {
             .ok_or_else(|| RunError::damaged(&self.path, "it lacks the adapters that it describes"))?;
         let merged = model.write_merged(&adapters, None).map_err(of_file)?;
         spec.load(vocab.len(), &merged).map_err(of_file)
-    }
-
-    fn check_words(&self, vocab: &Vocab) -> Result<()> {
-        let found = self
-            .description
-            .as_ref()
-            .and_then(|own| own.vocabulary_sha256.as_ref());
-        let expected = vocab.digest();
-        match found {
-            Some(found) if *found != expected => Err(RunError::InitialVocabulary {
-                path: self.path.clone(),
-                expected,
-                found: found.clone(),
-            }),
-            _ => Ok(()),
-        }
     }
 
     /// Checks the number of heads, which stands in no tensor's shape.
@@ -192,5 +163,36 @@ impl ModelFile {
             expected: expected.to_string(),
             found: found.to_string(),
         }
+    }
+}
+
+/// The description in the header of a file, from its text.
+pub(super) fn description_of(text: Option<String>, path: &Path) -> Result<Option<Description>> {
+    text.map(|text| serde_json::from_str(&text))
+        .transpose()
+        .map_err(|error| RunError::damaged(path, format!("its description: {error}")))
+}
+
+/// The trainings that a description tells of. A file without one has a training that nothing is known of.
+pub(super) fn trainings_of(description: Option<&Description>, path: &Path) -> Result<Vec<Training>> {
+    let said = description.map_or(&[][..], |own| &own.trained_on[..]);
+    trainings::check(said).map_err(|error| RunError::damaged(path, format!("its description: {error}")))?;
+    Ok(match said {
+        [] => vec![Training::Undescribed {}],
+        said => said.to_vec(),
+    })
+}
+
+/// Refuses a file that was trained with other words than these.
+pub(super) fn check_words(description: Option<&Description>, vocab: &Vocab, path: &Path) -> Result<()> {
+    let found = description.and_then(|own| own.vocabulary_sha256.as_ref());
+    let expected = vocab.digest();
+    match found {
+        Some(found) if *found != expected => Err(RunError::InitialVocabulary {
+            path: path.to_owned(),
+            expected,
+            found: found.clone(),
+        }),
+        _ => Ok(()),
     }
 }

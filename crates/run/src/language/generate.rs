@@ -3,10 +3,12 @@
 use rand_core::Rng;
 use serde::Serialize;
 use undertone_coordinator::random::{Purpose, Randomness};
-use undertone_models::Extension;
+use undertone_models::{Decoder, Extension, ModelError};
 
-use super::predict::{TAIL, best};
-use super::{LanguageModel, extend, log_probabilities};
+use super::draw::draw;
+use super::pace::Pace;
+use super::predict::TAIL;
+use super::{LanguageModel, extend};
 use crate::error::{Result, RunError};
 
 /// Samples that are made at one time, at most.
@@ -105,6 +107,8 @@ pub struct Generated {
     pub text: String,
     /// Number of tokens that were drawn, the end of an example included.
     pub tokens: usize,
+    /// Number of these tokens that a cheaper pass had drafted before the model itself drew them. Drafts change the speed, not the text.
+    pub drafted: usize,
     /// The reason for the end.
     pub ended: Ended,
 }
@@ -118,7 +122,34 @@ struct Sample {
     /// Number of ids of the prefix.
     given: usize,
     draws: Box<dyn Rng>,
+    /// The keys of the draws so far and of the drafts after them.
+    keys: Vec<u64>,
+    drafted: usize,
     ended: Option<(Ended, String)>,
+}
+
+impl Sample {
+    /// Number of tokens that were drawn.
+    fn own(&self) -> usize {
+        self.ids.len() - self.given
+    }
+
+    /// Draws the token that stands `ahead` places after the next one. The same logits give the same token, drafted or not.
+    fn draw(
+        &mut self,
+        model: &LanguageModel,
+        logits: &[f32],
+        options: &GenerateOptions,
+        ahead: usize,
+    ) -> u32 {
+        let place = self.own() + ahead;
+        while self.keys.len() <= place {
+            self.keys.push(self.draws.next_u64());
+        }
+        let special = model.special();
+        let of = |id: u32| special.is_candidate(id, !options.ignore_end);
+        draw(&logits[..model.ids()], options, self.keys[place], of).unwrap_or(special.eos)
+    }
 }
 
 /// Continues each prefix by each of its samples; all samples of the first prefix come first. `watch(number, text)` sees each sample's whole
@@ -147,97 +178,242 @@ pub fn generate(
                 given: ids.len(),
                 ids: ids.clone(),
                 draws: Box::new(randomness.generator(Purpose::Generation, prefix as u64, sample as u64)),
+                keys: Vec::new(),
+                drafted: 0,
                 ended: None,
             });
         }
     }
-    let mut decoder = model.decoder(all.len().min(MAX_TOGETHER))?;
-    let mut logits = model.logits(all.len().min(MAX_TOGETHER));
-    let width = model.model.vocab_size();
+    let mut maker = Maker {
+        model,
+        options,
+        prefixes,
+        decoder: model.decoder(all.len().min(MAX_TOGETHER), true)?,
+        logits: model.logits(all.len().min(MAX_TOGETHER)),
+        pace: Pace::new(),
+    };
     for samples in all.chunks_mut(MAX_TOGETHER) {
-        for (sequence, (sample, line)) in samples.iter().zip(logits.chunks_exact_mut(width)).enumerate() {
-            decoder.reset(sequence);
-            extend(decoder.as_mut(), sequence, &sample.ids, sample.ids.len(), line)?;
-        }
-        let mut running: Vec<usize> = (0..samples.len()).collect();
-        loop {
-            for (&sequence, line) in running.iter().zip(logits.chunks_exact_mut(width)) {
-                let sample = &mut samples[sequence];
-                let id = draw(model, line, options, sample.draws.as_mut());
-                sample.ids.push(id);
-                sample.ended = ended(model, options, &prefixes[sample.prefix], sample, watch)?;
-            }
-            running.retain(|&sequence| samples[sequence].ended.is_none());
-            if running.is_empty() {
-                break;
-            }
-            // One pass for all samples, unless one of them has filled its context.
-            let full = |&sequence: &usize| {
-                decoder
-                    .context()
-                    .is_some_and(|context| decoder.len(sequence) == context)
-            };
-            if running.iter().any(full) {
-                for (&sequence, line) in running.iter().zip(logits.chunks_exact_mut(width)) {
-                    extend(decoder.as_mut(), sequence, &samples[sequence].ids, 1, line)?;
-                }
-                continue;
-            }
-            let extensions: Vec<Extension<'_>> = running
-                .iter()
-                .map(|&sequence| Extension {
-                    sequence,
-                    tokens: samples[sequence].ids.last_chunk::<1>().map_or(&[], |last| last),
-                })
-                .collect();
-            decoder.extend(&extensions, &mut logits[..running.len() * width])?;
-        }
+        maker.make(samples, watch)?;
     }
     let done = |sample: Sample| {
+        let tokens = sample.own();
         let (ended, text) = sample.ended?;
         Some(Generated {
             prefix: prefixes[sample.prefix].clone(),
             text,
-            tokens: sample.ids.len() - sample.given,
+            tokens,
+            drafted: sample.drafted,
             ended,
         })
     };
     Ok(all.into_iter().filter_map(done).collect())
 }
 
-/// Draws the next token from logits.
-fn draw(model: &LanguageModel, logits: &mut [f32], options: &GenerateOptions, draws: &mut dyn Rng) -> u32 {
-    let special = model.special();
-    let of = |id: u32| special.is_candidate(id, !options.ignore_end);
-    if options.temperature == 0.0 {
-        return best(&logits[..model.ids()], 1, of)
-            .first()
-            .map_or(special.eos, |&(id, _)| id);
-    }
-    for logit in logits.iter_mut() {
-        *logit = (f64::from(*logit) / options.temperature) as f32;
-    }
-    let scores = log_probabilities(logits, model.ids());
-    let count = options.top_k.unwrap_or(scores.len());
-    let candidates = best(scores, count, of);
-    let total: f64 = candidates.iter().map(|&(_, score)| f64::from(score).exp()).sum();
-    // The nucleus: the likeliest candidates up to the first at which their sum reaches the wanted part.
-    let (mut sum, mut kept) = (0.0, 0);
-    for &(_, score) in &candidates {
-        sum += f64::from(score).exp();
-        kept += 1;
-        if sum >= options.top_p * total {
-            break;
+/// Makes samples that grow together.
+struct Maker<'a> {
+    model: &'a LanguageModel,
+    options: &'a GenerateOptions,
+    prefixes: &'a [String],
+    decoder: Box<dyn Decoder>,
+    logits: Vec<f32>,
+    pace: Pace,
+}
+
+impl Maker<'_> {
+    fn make(&mut self, samples: &mut [Sample], watch: &mut dyn FnMut(usize, &str)) -> Result<()> {
+        let width = self.model.model.vocab_size();
+        for (sequence, sample) in samples.iter_mut().enumerate() {
+            self.decoder.reset(sequence);
+            let logits = &mut self.logits[..width];
+            extend(
+                self.decoder.as_mut(),
+                sequence,
+                &sample.ids,
+                sample.ids.len(),
+                logits,
+            )?;
+            self.take(sample, 0, &[], watch)?;
+        }
+        // The decoder has read all tokens of a sample but its last.
+        loop {
+            let running: Vec<usize> = (0..samples.len())
+                .filter(|&sequence| samples[sequence].ended.is_none())
+                .collect();
+            if running.is_empty() {
+                return Ok(());
+            }
+            let full = |&sequence: &usize| {
+                let context = self.decoder.context();
+                context.is_some_and(|context| self.decoder.len(sequence) == context)
+            };
+            if running.iter().any(full) {
+                // One after the other: a sample that has filled its context starts again with the last half of it.
+                for &sequence in &running {
+                    let sample = &mut samples[sequence];
+                    let logits = &mut self.logits[..width];
+                    extend(self.decoder.as_mut(), sequence, &sample.ids, 1, logits)?;
+                    self.take(sample, 0, &[], watch)?;
+                }
+                continue;
+            }
+            let drafts = self.draft(samples, &running)?;
+            let drafts = self.check(samples, &running, drafts)?;
+            let mut row = 0;
+            for (&sequence, drafts) in running.iter().zip(&drafts) {
+                let right = self.take(&mut samples[sequence], row, drafts, watch)?;
+                row += 1 + drafts.len();
+                if let Some(drafting) = self.decoder.drafting() {
+                    // What follows the right drafts belongs to the text no more.
+                    let len = drafting.len(sequence) - (drafts.len() - right);
+                    drafting.truncate(sequence, len);
+                }
+            }
         }
     }
-    let mut left = (draws.next_u64() >> 11) as f64 / (1_u64 << 53) as f64 * sum;
-    for &(id, score) in &candidates[..kept] {
-        left -= f64::from(score).exp();
-        if left < 0.0 {
-            return id;
+
+    /// Drafts the next tokens of samples, as many as pay.
+    fn draft(&mut self, samples: &mut [Sample], running: &[usize]) -> Result<Vec<Vec<u32>>> {
+        let mut drafts = vec![Vec::new(); running.len()];
+        let width = self.model.model.vocab_size();
+        let Some(drafting) = self.decoder.drafting() else {
+            return Ok(drafts);
+        };
+        let most = self.pace.drafts(running.len());
+        // A sample needs no draft of its last token, and its context holds the last token and all drafts.
+        let limit = |sample: &Sample, len: usize, context: Option<usize>| {
+            let left = (self.options.tokens - sample.own()).saturating_sub(1);
+            most.min(left)
+                .min(context.map_or(most, |context| context - len - 1))
+        };
+        let context = drafting.context();
+        let limits: Vec<usize> = running
+            .iter()
+            .map(|&sequence| limit(&samples[sequence], drafting.len(sequence), context))
+            .collect();
+        let mut open: Vec<usize> = (0..running.len()).filter(|&place| limits[place] > 0).collect();
+        while !open.is_empty() {
+            let next: Vec<[u32; 1]> = open
+                .iter()
+                .map(|&place| {
+                    let last = samples[running[place]].ids.last();
+                    [drafts[place].last().or(last).copied().unwrap_or_default()]
+                })
+                .collect();
+            let extensions: Vec<Extension<'_>> = open
+                .iter()
+                .zip(&next)
+                .map(|(&place, tokens)| Extension {
+                    sequence: running[place],
+                    tokens,
+                })
+                .collect();
+            let logits = &mut self.logits[..open.len() * width];
+            match drafting.draft(&extensions, logits) {
+                // The exact pass decides whether that is an error.
+                Err(ModelError::NonFiniteLoss { .. }) => break,
+                drafted => drafted?,
+            }
+            let mut lines = logits.chunks_exact(width);
+            open.retain(|&place| {
+                let (sample, drafts) = (&mut samples[running[place]], &mut drafts[place]);
+                let Some(line) = lines.next() else { return false };
+                let id = sample.draw(self.model, line, self.options, drafts.len());
+                // Nothing follows an end.
+                if id == self.model.special().eos {
+                    return false;
+                }
+                drafts.push(id);
+                drafts.len() < limits[place]
+            });
         }
+        Ok(drafts)
     }
-    candidates[..kept].last().map_or(special.eos, |&(id, _)| id)
+
+    /// Computes the logits after the last token of each sample and after each of its drafts. Returns the drafts, or none where logits
+    /// after them are not finite: they may come from a token that the text does not have.
+    fn check(
+        &mut self,
+        samples: &[Sample],
+        running: &[usize],
+        drafts: Vec<Vec<u32>>,
+    ) -> Result<Vec<Vec<u32>>> {
+        let width = self.model.model.vocab_size();
+        let last = |sequence: usize| samples[sequence].ids.last().copied();
+        if drafts.iter().any(|drafts| !drafts.is_empty())
+            && let Some(drafting) = self.decoder.drafting()
+        {
+            let tokens: Vec<Vec<u32>> = running
+                .iter()
+                .zip(&drafts)
+                .map(|(&sequence, drafts)| last(sequence).into_iter().chain(drafts.iter().copied()).collect())
+                .collect();
+            let lengths: Vec<usize> = running.iter().map(|&sequence| drafting.len(sequence)).collect();
+            let extensions: Vec<Extension<'_>> = running
+                .iter()
+                .zip(&tokens)
+                .map(|(&sequence, tokens)| Extension { sequence, tokens })
+                .collect();
+            let rows: usize = tokens.iter().map(Vec::len).sum();
+            self.logits.resize(self.logits.len().max(rows * width), 0.0);
+            match drafting.verify(&extensions, &mut self.logits[..rows * width]) {
+                Err(ModelError::NonFiniteLoss { .. }) => {
+                    for (&sequence, len) in running.iter().zip(lengths) {
+                        drafting.truncate(sequence, len);
+                    }
+                }
+                verified => {
+                    verified?;
+                    return Ok(drafts);
+                }
+            }
+        }
+        let tokens: Vec<Option<u32>> = running.iter().map(|&sequence| last(sequence)).collect();
+        let extensions: Vec<Extension<'_>> = running
+            .iter()
+            .zip(&tokens)
+            .map(|(&sequence, token)| Extension {
+                sequence,
+                tokens: token.as_slice(),
+            })
+            .collect();
+        self.decoder
+            .extend(&extensions, &mut self.logits[..running.len() * width])?;
+        Ok(vec![Vec::new(); running.len()])
+    }
+
+    /// Draws tokens from the rows of logits from `row` on: one, and one more after each draft that is right. Returns the number of right
+    /// drafts.
+    fn take(
+        &mut self,
+        sample: &mut Sample,
+        row: usize,
+        drafts: &[u32],
+        watch: &mut dyn FnMut(usize, &str),
+    ) -> Result<usize> {
+        let width = self.model.model.vocab_size();
+        for place in 0..=drafts.len() {
+            let logits = &self.logits[(row + place) * width..][..width];
+            let id = sample.draw(self.model, logits, self.options, 0);
+            sample.ids.push(id);
+            sample.ended = ended(
+                self.model,
+                self.options,
+                &self.prefixes[sample.prefix],
+                sample,
+                watch,
+            )?;
+            let Some(&draft) = drafts.get(place) else { break };
+            self.pace.learn(draft == id);
+            if draft != id {
+                return Ok(place);
+            }
+            sample.drafted += 1;
+            if sample.ended.is_some() {
+                return Ok(place + 1);
+            }
+        }
+        Ok(drafts.len())
+    }
 }
 
 /// The end of a sample, if its last token ended it.

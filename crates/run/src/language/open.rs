@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::task::Purpose;
 use undertone_data::{CorpusSpec, Examples, Vocab};
-use undertone_models::weights::{self, gpt2};
+use undertone_models::weights::{self, gpt2, peft};
 use undertone_models::{Loaded, ModelError, ModelSpec, Positions, SequenceModel};
 
 use super::LanguageModel;
@@ -77,8 +77,14 @@ impl LanguageModel {
         if files::exists(&folder.join(MODEL_FILE)) || files::exists(&folder.join(huggingface::INDEX)) {
             return Self::of_export(folder, path);
         }
-        let expected =
-            format!("the folder of a run or of an exported model, with {CONFIG_FILE} or {MODEL_FILE}");
+        let expected = match files::exists(&folder.join(peft::CONFIG_FILE)) {
+            true => {
+                "the model that these adapters were trained on, and their folder as --adapters".to_owned()
+            }
+            false => {
+                format!("the folder of a run or of an exported model, with {CONFIG_FILE} or {MODEL_FILE}")
+            }
+        };
         Err(no_model(path, expected))
     }
 
@@ -97,6 +103,7 @@ impl LanguageModel {
             examples: file.text.examples,
             model,
             parameters,
+            means: None,
         })
     }
 
@@ -117,6 +124,7 @@ impl LanguageModel {
             examples: setting.data.examples,
             model,
             parameters,
+            means: None,
         })
     }
 
@@ -149,6 +157,7 @@ impl LanguageModel {
             examples,
             model,
             parameters,
+            means: None,
         })
     }
 }
@@ -176,6 +185,7 @@ impl LanguageModel {
             examples,
             model: Box::new(whole),
             parameters,
+            means: None,
         })
     }
 }

@@ -42,7 +42,7 @@ impl<'a> Predictor<'a> {
     pub fn new(model: &'a LanguageModel) -> Result<Self> {
         Ok(Self {
             model,
-            decoder: model.decoder(1)?,
+            decoder: model.decoder(1, false)?,
             read: Vec::new(),
             logits: model.logits(1),
             spellers: None,
@@ -142,7 +142,7 @@ impl<'a> Predictor<'a> {
         }
         let spellers = match &mut self.spellers {
             Some(spellers) if spellers.sequences() >= words.len() => spellers,
-            spellers => spellers.insert(model.decoder(words.len())?),
+            spellers => spellers.insert(model.decoder(words.len(), false)?),
         };
         let width = model.model.vocab_size();
         let mut logits = model.logits(words.len());
@@ -254,15 +254,41 @@ pub(super) fn best(scores: &[f32], count: usize, of: impl Fn(u32) -> bool) -> Ve
         Ordering::Equal => a.0.cmp(&b.0),
         other => other,
     };
-    let mut all: Vec<(u32, f32)> = (0..)
-        .zip(scores.iter().copied())
-        .filter(|&(id, _)| of(id))
-        .collect();
-    let count = count.min(all.len());
-    if (1..all.len()).contains(&count) {
-        all.select_nth_unstable_by(count - 1, order);
+    // Among some more than `count` candidates, the worst that can still be among the best is found again and again.
+    let room = count.saturating_add(count.max(64));
+    let mut all: Vec<(u32, f32)> = Vec::with_capacity(room.min(scores.len()));
+    let mut least: Option<(u32, f32)> = None;
+    for candidate in (0..).zip(scores.iter().copied()) {
+        let fits = least.is_none_or(|least| order(&candidate, &least) == Ordering::Less);
+        if fits && count > 0 && of(candidate.0) {
+            all.push(candidate);
+            if all.len() == room {
+                all.select_nth_unstable_by(count - 1, order);
+                all.truncate(count);
+                least = all.last().copied();
+            }
+        }
     }
-    all.truncate(count);
     all.sort_unstable_by(order);
+    all.truncate(count);
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_are_the_first_of_all_in_order() {
+        let scores: Vec<f32> = (0..1_000_u32).map(|id| (id * 7_919 % 501) as f32).collect();
+        for odd in [false, true] {
+            let of = |id: u32| !odd || id % 2 == 1;
+            let all = best(&scores, usize::MAX, of);
+            assert_eq!(all.len(), if odd { 500 } else { 1_000 });
+            assert!(all.is_sorted_by(|a, b| a.1 > b.1 || a.1 == b.1 && a.0 < b.0));
+            for count in [0, 1, 2, 63, 64, 65, 300, 499, 500, 501, 1_000, 5_000] {
+                assert_eq!(best(&scores, count, of), all[..count.min(all.len())], "{count}");
+            }
+        }
+    }
 }

@@ -1,3 +1,5 @@
+mod drafts;
+
 use std::collections::HashMap;
 
 use undertone_data::VocabProvenance;
@@ -20,6 +22,7 @@ fn model(family: &str) -> LanguageModel {
         examples: Examples::Sentences,
         model,
         parameters,
+        means: None,
     }
 }
 
@@ -32,7 +35,7 @@ fn families() -> [LanguageModel; 2] {
 
 /// The probabilities of all ids after ids, from one pass over all of them.
 fn probabilities(model: &LanguageModel, ids: &[u32]) -> Vec<f64> {
-    let mut decoder = model.decoder(1).unwrap();
+    let mut decoder = model.decoder(1, false).unwrap();
     let mut logits = model.logits(1);
     extend(decoder.as_mut(), 0, ids, ids.len(), &mut logits).unwrap();
     let exponentials: Vec<f64> = logits[..model.ids()]

@@ -42,7 +42,8 @@ pub(super) fn cases(world: &World, kind: Kind) -> Result<Vec<Case>> {
         "gpt2" | "run-model" | "checkpoint" => safetensors(&honest),
         "gpt2-config" => changes(&honest, &GPT2),
         "huggingface-config" => changes(&honest, &LLAMA),
-        "huggingface-shard" => safetensors(&honest),
+        "huggingface-shard" | "peft-tensors" => safetensors(&honest),
+        "peft-config" => changes(&honest, &PEFT),
         "huggingface-index" => index(&honest),
         "privacy" => privacy(&kind.honest_bytes(world, "runs/correlated/privacy.json")?),
         "ledger" => lines(&honest),
@@ -402,6 +403,19 @@ const LLAMA: [(&str, &str); 14] = [
     ),
     ("hidden_act", "\"\\u001b[2J\""),
     ("sliding_window", "[]"),
+];
+
+/// Settings of adapters that no adapter has, or that are not supported.
+const PEFT: [(&str, &str); 9] = [
+    ("r", "0"),
+    ("r", "18446744073709551615"),
+    ("r", "1e400"),
+    ("lora_alpha", "-1"),
+    ("peft_type", "\"\\u001b[2J\""),
+    ("bias", "\"all\""),
+    ("use_dora", "true"),
+    ("use_rslora", "[]"),
+    ("modules_to_save", "[\"lm_head\"]"),
 ];
 
 /// An index of files that leaves its folder, names what is no file of tensors, or does not fit its files.

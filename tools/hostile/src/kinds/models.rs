@@ -25,6 +25,25 @@ pub(super) fn open_huggingface(world: &World, _place: &str) -> Result<()> {
     started.and(predicted.map(|_| ()).map_err(Into::into))
 }
 
+/// A model with the adapters of the folder, and runs that start from them.
+pub(super) fn open_adapters(world: &World, _place: &str) -> Result<()> {
+    let vocab = undertone_data::read_words(&world.run("transformer").join("vocab.txt"))?;
+    let model = LanguageModel::open(&world.run("transformer"))?;
+    let opened = model.with_adapters(&world.path("peft"));
+    let (folder, base) = (Path::new("peft"), world.folder());
+    let file = Path::new("runs/transformer/model.safetensors");
+    let added = ["transformer", "adapters"].map(|run| -> Result<()> {
+        let spec = world.run_file(run)?.config.task.model;
+        let model = initial_model::model(&spec, Some(file), base, &vocab)?;
+        let mut parameters = model.initial_params(0);
+        initial_model::add_adapters(&spec, folder, base, model.as_ref(), &vocab, &mut parameters)?;
+        Ok(())
+    });
+    let [whole, adapted] = added;
+    opened?;
+    whole.and(adapted)
+}
+
 /// A run without and a run with adapters that start from the file, and what a file says of itself.
 pub(super) fn start_from(world: &World, place: &str) -> Result<()> {
     let vocab = undertone_data::read_words(&world.run("transformer").join("vocab.txt"))?;

@@ -23,7 +23,7 @@ fn build(inner: usize, architecture: Architecture) -> Transformer {
 }
 
 /// Every part of an architecture, in the combinations of published models and in some of none.
-fn relatives() -> Vec<(&'static str, Transformer)> {
+pub(super) fn relatives() -> Vec<(&'static str, Transformer)> {
     let scaling = RotaryScaling::Llama3 {
         factor: 8.0,
         low_frequency: 1.0,
