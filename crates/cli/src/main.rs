@@ -22,7 +22,6 @@ use commands::{
 };
 use output::Output;
 use undertone_planner::account::AccountArgs;
-use undertone_planner::population::PlanArgs;
 
 /// Train language models with user-level differential privacy.
 ///
@@ -83,12 +82,15 @@ enum Command {
     Personalize(personalize::PersonalizeArgs),
     /// Compute a privacy guarantee, or find the noise, rounds or sampling that reach one.
     Account(Box<AccountArgs>),
-    /// Find how many clients per round, and how much noise, reach a target guarantee.
+    /// Find how many clients per round, and how much noise, reach a target guarantee; or plan the run of a run file.
     ///
-    /// The noise multipliers are those of production runs, in proportion to the report goal: scaling both together keeps
-    /// utility. With --kinds, matrices are optimised for the given run and compared at equal privacy. The guarantees hold under
-    /// zero-out, if the timers of the devices enforce the separation. They assume no sampling.
-    Plan(PlanArgs),
+    /// With a run file, the command shows the noise and the guarantee that `undertone train` would plan for --population users. It
+    /// opens no text of users, and says what it cannot know without it.
+    ///
+    /// Without one, it plans a population. The noise multipliers are those of production runs, in proportion to the report goal:
+    /// scaling both together keeps utility. With --kinds, matrices are optimised for the given run and compared at equal privacy. The
+    /// guarantees hold under zero-out, if the timers of the devices enforce the separation. They assume no sampling.
+    Plan(Box<plan::PlanCommand>),
     /// Recommend example-level or user-level sampling for a private run, with group size, cohort and noise.
     Advise(advise::AdviseArgs),
     /// Plan and run audits: what an attack of a stated kind and size can show of a run.

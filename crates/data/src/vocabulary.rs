@@ -7,6 +7,7 @@ use undertone_text::{TextError, Vocab, VocabProvenance};
 use crate::error::{DataError, Place, Result, bad_value, empty};
 use crate::file;
 use crate::limits::MAX_VOCABULARY_BYTES;
+use crate::path::expand;
 use crate::spec::{CorpusSpec, VocabularySpec};
 
 /// Reads a list of words of at most [`MAX_VOCABULARY_BYTES`]: one word per line, most frequent first.
@@ -74,6 +75,24 @@ fn in_file(path: &Path, error: TextError) -> DataError {
 }
 
 impl CorpusSpec {
+    /// The words or tokens of the file that the specification names, relative to `base_dir`; `None` where a run counts its words. No text
+    /// of the corpus is opened.
+    ///
+    /// # Errors
+    /// Those of [`read_words`] and [`read_tokenizer`]; a variable in the path that is not set.
+    pub fn vocabulary_in_file(&self, base_dir: &Path) -> Result<Option<Vocab>> {
+        let place = |path: &str| expand("data.vocabulary.path", path, base_dir);
+        Ok(match &self.vocabulary {
+            Some(VocabularySpec::File { path } | VocabularySpec::Private { path }) => {
+                Some(read_words(&place(path)?)?)
+            }
+            Some(VocabularySpec::Tokenizer { path, bos, eos }) => {
+                Some(read_tokenizer(&place(path)?, bos.as_deref(), eos.as_deref())?)
+            }
+            Some(VocabularySpec::PublicCorpus { .. } | VocabularySpec::TrainingData { .. }) | None => None,
+        })
+    }
+
     /// The origin of the words, as far as the specification says it.
     #[must_use]
     pub fn vocabulary_provenance(&self) -> VocabProvenance {

@@ -88,6 +88,12 @@ mod tests {
             ),
             ("account gaussian --noise-multiplier 2", "--delta"),
             ("plan --population 10 --rounds 5", "--epsilon"),
+            (
+                "plan --population 10 --epsilon 8",
+                "--rounds: expected the number of rounds",
+            ),
+            ("plan --rounds 10 --epsilon 8", "--population"),
+            ("plan --population 10 --rounds 5 --epsilon 8 --rho 1", "--rho"),
             ("train words.toml", "train"),
             ("", ""),
         ] {

@@ -20,14 +20,14 @@ use crate::shown::{Progress, Shown};
 
 /// Arguments of `undertone plan`.
 #[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("target").required(true))]
+#[command(group = clap::ArgGroup::new("target"))]
 pub struct PlanArgs {
     /// Set the number of users who can take part.
     #[arg(long)]
-    population: u64,
+    pub population: Option<u64>,
     /// Set the number of rounds of the run.
     #[arg(long)]
-    rounds: u64,
+    rounds: Option<u64>,
     /// Set the max number of clients per round that the system supports.
     #[arg(long, default_value_t = 6500)]
     report_goal: u64,
@@ -177,9 +177,14 @@ fn question(args: &PlanArgs) -> anyhow::Result<PopulationQuestion> {
     let target = match (args.epsilon, args.rho) {
         (Some(epsilon), None) => Goal::Epsilon(Epsilon::new(epsilon)?),
         (None, Some(rho)) => Goal::Rho(Rho::new(rho)?),
-        _ => bail!("the target needs either --epsilon or --rho"),
+        _ => bail!("--epsilon or --rho: expected the target of the plan, got none"),
     };
-    let question = PopulationQuestion::new(args.population, args.rounds, Delta::new(args.delta)?, target)?
+    let required = |option: &str, number: Option<u64>, what: &str| {
+        number.ok_or_else(|| anyhow!("{option}: expected the number of {what}, got none"))
+    };
+    let population = required("--population", args.population, "users who can take part")?;
+    let rounds = required("--rounds", args.rounds, "rounds of the run")?;
+    let question = PopulationQuestion::new(population, rounds, Delta::new(args.delta)?, target)?
         .with_separation_share(args.separation_share)?
         .with_noise_scale(args.noise_scale)?;
     Ok(match args.max_participation {

@@ -237,7 +237,7 @@ pub(super) fn percent(value: f64) -> String {
 }
 
 /// A guarantee in one line.
-fn guarantee(record: &GuaranteeRecord) -> String {
+pub(super) fn guarantee(record: &GuaranteeRecord) -> String {
     format!(
         "{}, {}",
         epsilon_delta(record.epsilon, record.delta),
@@ -246,7 +246,7 @@ fn guarantee(record: &GuaranteeRecord) -> String {
 }
 
 /// The conditions of a guarantee, in one line.
-fn assumptions(record: &GuaranteeRecord) -> String {
+pub(super) fn assumptions(record: &GuaranteeRecord) -> String {
     if let Some(schema) = &record.schema {
         return format!(
             "{}: {}; rho {:.4}; {} rounds, {} users, {:.1} per round, noise multiplier {:.4}",

@@ -1,6 +1,6 @@
 //! `undertone plan`.
 
-use crate::support::{Folder, contains, number};
+use crate::support::{Folder, TINY, contains, number, over, with_algorithm};
 
 #[test]
 fn a_plan_as_table_json_and_picture() {
@@ -202,4 +202,68 @@ fn bad_plans_are_refused_by_option() {
         cannot write absent/plan.svg
         ";
     Folder::new().refuses(&transcript.replace("PLAN", "plan --population 10000"));
+}
+
+/// A run file plans for a number of users as the run plans that counts as many.
+#[test]
+fn the_plan_of_a_run_file_is_the_plan_of_its_run() {
+    let folder = Folder::new();
+    folder.write("run.toml", TINY);
+    let summary = folder.json("train run.toml");
+    let planned = &summary["privacy"]["planned"];
+    let users = &planned["population"];
+    let plan = folder.json(format!("plan run.toml --population {users}"));
+    assert_eq!(&plan["guarantee"], planned);
+    assert!(
+        number(&plan["parameters"]) > 0.0 && number(&plan["reach"]) > 0.0,
+        "{plan}"
+    );
+    assert_eq!(plan["open"], serde_json::json!([]));
+    folder.show(
+        format!("plan run.toml --population {users} --set rounds=12"),
+        "rounds ... 12 ... users ... as declared ... cohort ... poisson ... noise multiplier ... planned ... (eps =",
+    );
+    folder.show(
+        "plan run.toml",
+        "rounds ... 6 ... open ... The number of users to train on is not in a run file: give it as --population",
+    );
+}
+
+#[test]
+fn the_plan_of_a_run_file_opens_no_text_and_names_what_is_missing() {
+    let folder = Folder::new();
+    let source = "{ kind = \"jsonl\", path = \"nowhere.jsonl\" }\nvocabulary = { kind = \"file\", path = \"words.txt\" }";
+    folder.write("run.toml", over(source));
+    folder.write("words.txt", "the\nof\n");
+    folder.show(
+        "plan run.toml --population 100",
+        "users ... 100 to train on, as declared ... planned ... (eps =",
+    );
+    let els =
+        with_algorithm(TINY, "els").replace("learning_rate = 1.0\nmax_examples = 8\n", "group_size = 4\n");
+    folder.write("els.toml", els);
+    folder.show(
+        "plan els.toml --population 90 --examples 300",
+        "each example with probability 0.2 ... planned ... (eps =",
+    );
+    folder.show(
+        "plan els.toml --population 90",
+        "open ... The number of examples that users keep ... --examples",
+    );
+    folder.refuses(
+        "
+        $ plan run.toml --population 100 --rounds 5
+        --rounds
+        $ plan run.toml --population 100 --examples 400
+        --examples: expected a run file with `user_update.algorithm` = \"els\"
+        $ plan run.toml --population 3
+        cohort
+        $ plan --set rounds=5
+        --set
+        $ plan --population 100
+        --epsilon or --rho: expected the target of the plan, got none
+        $ plan nowhere.toml --population 100
+        nowhere.toml
+        ",
+    );
 }
