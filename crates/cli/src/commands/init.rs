@@ -13,7 +13,7 @@ use serde::Serialize;
 use undertone_present::numbers::{grouped, number};
 
 use crate::output::{Output, facts};
-use ask::Questions;
+use ask::{Begin, Questions};
 use choice::Choice;
 use start::Start;
 
@@ -42,7 +42,9 @@ pub(crate) struct InitArgs {
     minutes: Option<f64>,
     /// Make the public start from this public text: a .jsonl, .csv or .parquet file with the columns user_id and text.
     ///
-    /// The command writes start.toml beside the run file, for `undertone pretrain`. `undertone data prose` makes such a text.
+    /// The text must have the language of the users, and better their kind of text: a start of another language is worse than none, and
+    /// the command cannot see it. The command writes start.toml beside the run file, for `undertone pretrain`. `undertone data prose`
+    /// makes such a text.
     #[arg(long, value_name = "FILE", help_heading = "Public start")]
     public: Option<String>,
     /// Start from this run of `undertone pretrain` instead.
@@ -53,6 +55,16 @@ pub(crate) struct InitArgs {
         help_heading = "Public start"
     )]
     start: Option<PathBuf>,
+    /// Start from random parameters over this public list of words, one per line, where no public text is like that of the users.
+    ///
+    /// The list must be public, such as the commonest words of the language. Each word adds noised parameters: 1000 are many.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["public", "start"],
+        help_heading = "Public start"
+    )]
+    words: Option<PathBuf>,
     /// Replace files that exist.
     #[arg(long)]
     force: bool,
@@ -142,15 +154,17 @@ pub(crate) fn run(args: &InitArgs, output: &Output) -> anyhow::Result<()> {
         Some(4.0),
     )?;
     let minutes = questions.optional(args.minutes, "How many minutes may the training take?", 5.0)?;
-    let (public, start) = match (&args.public, &args.start) {
-        (None, None) => questions.start()?,
-        (public, start) => (public.clone(), start.clone()),
+    let begin = match (&args.public, &args.start, &args.words) {
+        (Some(public), ..) => Begin::Public(public.clone()),
+        (_, Some(run), _) => Begin::Start(run.clone()),
+        (.., Some(list)) => Begin::Words(list.clone()),
+        (None, None, None) => questions.begin()?,
     };
     questions.finish()?;
     let delta = args.delta.unwrap_or_else(|| default_delta(users));
     check(users, epsilon, delta, minutes)?;
     let folder = args.file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let start_file = public.is_some().then(|| args.file.with_file_name("start.toml"));
+    let start_file = matches!(begin, Begin::Public(_)).then(|| args.file.with_file_name("start.toml"));
     for file in start_file.iter().chain([&args.file]) {
         ensure!(
             args.force || !file.exists(),
@@ -163,10 +177,10 @@ pub(crate) fn run(args: &InitArgs, output: &Output) -> anyhow::Result<()> {
         "the corpus {} does not exist",
         corpus.path
     );
-    let start = match (&public, &start) {
-        (Some(public), _) => Start::to_make(public, folder)?,
-        (None, Some(start)) => Start::made(start, folder)?,
-        (None, None) => bail!("expected --public or --start"),
+    let start = match &begin {
+        Begin::Public(public) => Start::to_make(public, folder)?,
+        Begin::Start(run) => Start::made(run, folder)?,
+        Begin::Words(list) => Start::words(list, folder)?,
     };
     let path = placed(&corpus.path, folder)?;
     let facts = Facts {

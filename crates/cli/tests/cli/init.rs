@@ -138,3 +138,38 @@ fn hopeless_and_wrong_facts_are_refused_with_a_sentence() {
     );
     assert!(!folder.path("run.toml").exists() && !folder.path("x.jsonl").exists());
 }
+
+#[test]
+fn without_a_public_text_of_their_language_a_run_starts_from_words_alone() {
+    let folder = folder();
+    let words: Vec<&str> = ["the"].into_iter().chain(NOUNS).chain(VERBS).collect();
+    folder.write("words.txt", words.join("\n"));
+    let line = format!("init {FACTS} --words words.txt --minutes 1");
+    let chosen = folder.json(&line);
+    assert_eq!(chosen["next"][0], "undertone train run.toml");
+    assert!(
+        chosen.get("start_file").is_none() && number(&chosen["choice"]["reach"]) >= 5.0,
+        "{chosen}"
+    );
+    let text = folder.text("run.toml");
+    assert!(
+        !text.contains("initial_model") && text.contains("path = \"words.txt\""),
+        "{text}"
+    );
+    let summary = folder.json("train run.toml");
+    let planned = &summary["privacy"]["planned"];
+    assert!((7.9..=8.0).contains(&number(&planned["epsilon"])), "{planned}");
+    folder.succeed("verify runs/run");
+    folder.write("none.txt", "\n");
+    folder.refuses(
+        "
+        $ init --jsonl posts.jsonl --users 1000 --epsilon 4 --words words.txt --public public.jsonl
+        --words
+        $ init other.toml --jsonl posts.jsonl --users 1000 --epsilon 4 --words none.txt
+        none.txt holds no words
+        $ init other.toml --jsonl posts.jsonl --users 60 --epsilon 1 --words words.txt
+        no better than the commonest word ... A public text in the language of the users (--public) needs less
+        ",
+    );
+    assert!(!folder.path("other.toml").exists());
+}

@@ -9,6 +9,17 @@ use anyhow::{Context, bail};
 
 use crate::output::Output;
 
+/// The start of a run, as a person names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// A start that is still to be made from this public text.
+    Public(String),
+    /// A run of `undertone pretrain`.
+    Start(PathBuf),
+    /// Random parameters over a public list of words.
+    Words(PathBuf),
+}
+
 /// Asks for facts that no flag states.
 pub(super) struct Questions<'a> {
     terminal: Option<&'a mut dyn BufRead>,
@@ -71,21 +82,27 @@ impl<'a> Questions<'a> {
         Ok((kind(&path)?, path))
     }
 
-    /// The public text of a start that is still to be made, or a start that is there.
-    pub(super) fn start(&mut self) -> anyhow::Result<(Option<String>, Option<PathBuf>)> {
+    /// A public text, a start that is there, or a list of words.
+    pub(super) fn begin(&mut self) -> anyhow::Result<Begin> {
         if self.terminal.is_none() {
-            self.missing
-                .push("--public (a public text) or --start (a run of `undertone pretrain`)");
-            return Ok((None, None));
+            self.missing.push(
+                "--public (a public text), --start (a run of `undertone pretrain`) or --words (a public list of words)",
+            );
+            return Ok(Begin::Public(String::new()));
         }
         let path: String = self.answer(
-            "Which public text, or which run of `undertone pretrain`, shall it start from?",
+            "Which public text in the language of the users, or which run of `undertone pretrain` on one, shall it start from? \
+             Without any, name a public list of their words (.txt).",
             None,
         )?;
-        match Path::new(&path).is_dir() {
-            true => Ok((None, Some(path.into()))),
-            false => Ok((Some(path), None)),
-        }
+        let is_list = Path::new(&path)
+            .extension()
+            .is_some_and(|extension| extension == "txt");
+        Ok(match (Path::new(&path).is_dir(), is_list) {
+            (true, _) => Begin::Start(path.into()),
+            (false, true) => Begin::Words(path.into()),
+            (false, false) => Begin::Public(path),
+        })
     }
 
     /// Refuses facts that are missing.
@@ -161,6 +178,22 @@ mod tests {
         questions.finish().unwrap();
         let error = questions.optional(None, "minutes?", 5.0).unwrap_err().to_string();
         assert!(error.contains("the input ended"), "{error}");
+    }
+
+    #[test]
+    fn the_beginning_is_a_text_a_folder_or_a_list_of_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().display().to_string();
+        for (answer, expected) in [
+            ("public.csv", Begin::Public("public.csv".to_owned())),
+            ("words.txt", Begin::Words("words.txt".into())),
+            (&*run, Begin::Start(folder.path().to_owned())),
+        ] {
+            let line = format!("{answer}\n");
+            let mut lines = line.as_bytes();
+            let mut questions = Questions::new(Some(&mut lines), &QUIET);
+            assert_eq!(questions.begin().unwrap(), expected);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The public start of a run: a model and words that no user of the corpus has a part in.
+//! The start of a run: a public model and its words, or a public list of words alone. No user of the corpus has a part in it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,11 +25,16 @@ const STEPS: u64 = 8000;
 /// The ids of a vocabulary that are no words: unknown, begin and end.
 const SPECIAL_IDS: usize = 3;
 
-/// A public start, made or still to be made.
+/// The table `[model]` of a run without a public model: the smallest of the guides, since all of it is learnt from noised updates.
+const FROM_SCRATCH: &str = "[model]\nfamily = \"tied_lstm\"\nembed = 32\nhidden = 64\n";
+
+/// A public start, made or still to be made, or public words alone.
 #[derive(Debug, Clone)]
 pub(super) struct Start {
-    /// The folder of its run, as the run file names it.
-    pub(super) folder: String,
+    /// The folder of its run, as the run file names it; `None` for a run that starts from random parameters.
+    pub(super) folder: Option<String>,
+    /// The file of its words, as the run file names it.
+    pub(super) words: String,
     /// The table `[model]` of a run file.
     pub(super) model: String,
     /// Number of ids of its vocabulary.
@@ -48,8 +53,10 @@ impl Start {
         let file = pretraining(kind(public)?, &placed(public, folder)?);
         let config: PretrainConfig = parse_as(&file, Path::new("start.toml"), &[])?;
         config.validate()?;
+        let run = placed(&format!("runs/{NAME}"), folder)?;
         Ok(Self {
-            folder: placed(&format!("runs/{NAME}"), folder)?,
+            words: format!("{run}/vocab.txt"),
+            folder: Some(run),
             model: table(&config.model)?,
             ids: WORDS + SPECIAL_IDS,
             pretraining: Some(file),
@@ -73,10 +80,24 @@ impl Start {
             );
         }
         let words = text(&run.join("vocab.txt"))?;
+        let run = placed(&run.to_string_lossy(), folder)?;
         Ok(Self {
-            folder: placed(&run.to_string_lossy(), folder)?,
+            words: format!("{run}/vocab.txt"),
+            folder: Some(run),
             model: table(&file.config.model)?,
             ids: words.lines().count() + SPECIAL_IDS,
+            pretraining: None,
+        })
+    }
+
+    /// Random parameters over a public list of words.
+    pub(super) fn words(list: &Path, folder: Option<&Path>) -> anyhow::Result<Self> {
+        let words = undertone_data::read_words(list)?;
+        Ok(Self {
+            folder: None,
+            words: placed(&list.to_string_lossy(), folder)?,
+            model: FROM_SCRATCH.to_owned(),
+            ids: words.len(),
             pretraining: None,
         })
     }

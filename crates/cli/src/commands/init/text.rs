@@ -30,15 +30,49 @@ pub(super) fn run_file(facts: &Facts, choice: &Choice) -> String {
         parameters,
         reach,
         clip_norm,
+        learning_rate,
         ..
     } = choice;
     let (training, cohort) = (grouped(*training_users), grouped(users_per_round.round() as u64));
     let (parameters, noise, reach) = (grouped(*parameters), number(*noise_multiplier), number(*reach));
     let [path, user, text] = [&corpus.path, &corpus.user, &corpus.text].map(|value| quoted(value));
-    let initial = quoted(&format!("{}/model.safetensors", start.folder));
-    let words = quoted(&format!("{}/vocab.txt", start.folder));
+    let words = quoted(&start.words);
     let (kind, model, name) = (corpus.kind, start.model.trim(), quoted(name));
     let every = (rounds / 4).max(1);
+    let begin = match &start.folder {
+        Some(folder) => format!(
+            "# The public start. Its text has no part in the guarantee, so it must hold no text of the users. It must have their language: a
+# start of another language is worse than none. Without a start, the noise would drown much of what a small population can teach.
+initial_model = {}
+",
+            quoted(&format!("{folder}/model.safetensors"))
+        ),
+        None => "# The run starts from random parameters, because no public text is like that of the users. If there is one, the model of
+# `undertone init --public` is better.
+"
+        .to_owned(),
+    };
+    let (words_from, model_from, step, server) = match &start.folder {
+        Some(_) => (
+            "The words of the start: chosen on public text, they cost no privacy.",
+            "The model of the start",
+            "A start that knows the language needs small steps, and the noise shrinks with
+# the norm. Norms from 0.02 to 1.0 were compared; with less reach, a smaller one is better.",
+            "Momentum averages the noise of rounds, and the decay settles the model.
+[server]
+optimizer = { kind = \"sgd\", momentum = 0.9 }
+decay = { last_fraction = 0.5, final_factor = 0.05 }",
+        ),
+        None => (
+            "Public words cost no privacy. They must not have been chosen on the text of the users.",
+            "A small LSTM with tied embeddings",
+            "The noise is in proportion to it.",
+            "Momentum averages the noise of rounds. There is no decay, because the model still learns in the last round.
+[server]
+optimizer = { kind = \"sgd\", momentum = 0.9 }
+learning_rate = 2.0",
+        ),
+    };
     format!(
         r#"# A private run, written by `undertone init` from public and declared facts: {users} users, epsilon {epsilon}, delta {delta:e}, and
 # {minutes} minutes on this machine. The text of the users was not opened.
@@ -47,16 +81,13 @@ pub(super) fn run_file(facts: &Facts, choice: &Choice) -> String {
 name = {name}
 rounds = {rounds}
 
-# The public start. Its text has no part in the guarantee, so it must hold no text of the users. Without a start, the noise would drown
-# what a small population can teach, and the model would end near the commonest word.
-initial_model = {initial}
-
+{begin}
 [data]
 source = {{ kind = "{kind}", path = {path}, user = {user}, text = {text} }}
-# The words of the start: chosen on public text, they cost no privacy.
+# {words_from}
 vocabulary = {{ kind = "file", path = {words} }}
 
-# The model of the start: {parameters} parameters. The norm of the noise grows with the root of their number.
+# {model_from}: {parameters} parameters. The norm of the noise grows with the root of their number.
 {model}
 
 # In each round, each user takes part with this probability: about {cohort} of {training} training users. A fifth of the users is held out.
@@ -71,11 +102,10 @@ sampling_probability = {sampling_probability}
 [user_update]
 algorithm = "fedavg"
 batch_size = 8
-learning_rate = 0.5
+learning_rate = {learning_rate:?}
 max_examples = {MAX_EXAMPLES}
 
-# The whole update of a user has at most this L2 norm. A start that knows the language needs small steps, and the noise shrinks with
-# the norm. Norms from 0.02 to 1.0 were compared; with less reach, a smaller one is better.
+# The whole update of a user has at most this L2 norm. {step}
 [clip]
 kind = "flat"
 norm = {clip_norm:?}
@@ -86,10 +116,7 @@ norm = {clip_norm:?}
 target_epsilon = {epsilon:?}
 delta = {delta:e}
 
-# Momentum averages the noise of rounds, and the decay settles the model.
-[server]
-optimizer = {{ kind = "sgd", momentum = 0.9 }}
-decay = {{ last_fraction = 0.5, final_factor = 0.05 }}
+# {server}
 
 # Accuracy on the same held-out users at each evaluation. It is an exact statistic of them: keep it to yourself.
 [evaluation]
