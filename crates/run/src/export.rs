@@ -132,15 +132,20 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
     if let Some(bytes) = options.shard_bytes
         && (layout != Layout::HuggingFace || bytes == 0)
     {
-        let expected = "at least 1, and the layout huggingface, which alone has several files";
-        return Err(RunError::value("--shard-bytes", expected, bytes));
+        return Err(RunError::Option {
+            option: "--shard-bytes",
+            expected: "at least 1, and the layout huggingface, which alone has several files",
+            got: bytes.to_string(),
+        });
     }
     if let Some(kind) = options.tensor_type
         && layout != Layout::Gguf
     {
-        let expected = "the layout gguf, which alone has several types of tensors";
-        let got = format!("{} with {}", kind.name(), layout.name());
-        return Err(RunError::value("--tensor-type", expected, got));
+        return Err(RunError::Option {
+            option: "--tensor-type",
+            expected: "the layout gguf, which alone has several types of tensors",
+            got: format!("{} with {}", kind.name(), layout.name()),
+        });
     }
     let (spec, vocab) = model_and_words(run_dir)?;
     let (model, parameters) = trained_model(run_dir, &spec, &vocab)?;
@@ -204,9 +209,13 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
 fn check_replaceable(folder: &Path) -> Result<()> {
     let models = [MODEL_FILE, INDEX, GGUF_FILE, peft::MODEL_FILE];
     let settings = [CONFIG, peft::CONFIG_FILE, VOCAB_FILE, TOKENIZER_FILE];
-    let refused = |expected: &str, found: String| {
+    let refused = |expected, found: String| {
         let got = format!("{}, which holds {found}", folder.display());
-        Err(RunError::value("--out", expected, got))
+        Err(RunError::Option {
+            option: "--out",
+            expected,
+            got,
+        })
     };
     let mut has_model = false;
     for entry in fs::read_dir(folder).map_err(|source| RunError::io("read", folder, source))? {

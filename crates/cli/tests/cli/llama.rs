@@ -176,7 +176,7 @@ fn exports_open_and_start_runs_and_adapters_merge_into_them() {
     );
     folder.refuse(
         "export runs/square --layout huggingface --tensor-type f16 --out x",
-        "--tensor-type: expected the layout gguf ... got F16 with huggingface",
+        "`--tensor-type`: expected the layout gguf ... got F16 with huggingface",
     );
 }
 

@@ -132,7 +132,7 @@ fn a_changed_byte_is_found_in_each_file() {
             "ledger.jsonl",
             "\"noise_std\":",
             "\"noise_std\":1",
-            "ledger.jsonl, line 1",
+            "ledger.jsonl is damaged: line 2: expected to follow the line before",
         ),
         (
             "config.toml",
