@@ -235,7 +235,7 @@ impl Program {
                     cols: projection,
                     depth: hidden,
                 };
-                let of_rows = |states: Array| states.from_row(room.sequences).shifted(shift::STEP);
+                let of_rows = |states: Array| states.after_rows(room.sequences).shifted(shift::STEP);
                 let matrix = parameter(at.projection, projection);
                 let arrays = (of_rows(room.hidden), matrix, of_rows(room.projected));
                 push(self.product(sequences, &extent, arrays, product::SET, Array::default()));
@@ -248,9 +248,9 @@ impl Program {
                 depth: hidden,
             };
             let arrays = (
-                room.hidden.from_row(room.sequences),
+                room.hidden.after_rows(room.sequences),
                 parameter(at.projection, projection),
-                room.projected.from_row(room.sequences),
+                room.projected.after_rows(room.sequences),
             );
             let bias = parameter(bias, projection);
             calls.push(self.product(rows, &extent, arrays, product::SET_AND_ADD_ROW, bias));
@@ -287,7 +287,7 @@ impl Program {
             cols: vocab,
             depth: projection,
         };
-        let arrays = (room.projected.from_row(room.sequences), words, room.logits);
+        let arrays = (room.projected.after_rows(room.sequences), words, room.logits);
         calls.push(self.product(rows, &logits, arrays, mode, d));
         let call = Call {
             rows: count::ALL_ROWS,
@@ -355,7 +355,7 @@ impl Program {
                 mode: u32::from(coupled),
                 depth: (room.cell_gradient.at - room.hidden_gradient.at) as u32,
                 a: room.gates.shifted(shift::STEP),
-                b: room.tangents.from_row(room.sequences).shifted(shift::STEP),
+                b: room.tangents.after_rows(room.sequences).shifted(shift::STEP),
                 c: room.cells.shifted(shift::BEFORE),
                 d: room.hidden_gradient.shifted(shift::STEP),
                 ..self.call()
@@ -407,7 +407,7 @@ impl Program {
         } = self.shape;
         let room = &self.room;
         let factor = -learning_rate;
-        let projected = room.projected.from_row(room.sequences);
+        let projected = room.projected.after_rows(room.sequences);
         calls.push(self.gather(
             count::ALL_ROWS,
             rows,
@@ -430,7 +430,7 @@ impl Program {
         step(
             hidden,
             projection,
-            room.hidden.from_row(room.sequences),
+            room.hidden.after_rows(room.sequences),
             room.projected_gradient,
             at.projection,
         );

@@ -160,7 +160,7 @@ impl Array {
     }
 
     /// The array without its first rows.
-    pub(crate) fn from_row(self, row: u32) -> Self {
+    pub(crate) fn after_rows(self, row: u32) -> Self {
         let at = self.at + u64::from(row) * u64::from(self.row);
         Self { at, ..self }
     }

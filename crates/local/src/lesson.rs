@@ -149,7 +149,7 @@ mod tests {
         let lesson = Lesson::new(&examples, [7; 32], &settings);
         let steps = tokens(lesson.into_steps(&settings, SpecialIds::WORDS));
         assert_eq!(steps.len(), 30);
-        let epochs: Vec<Vec<u32>> = steps.chunks(10).map(|epoch| epoch.concat()).collect();
+        let epochs: Vec<Vec<u32>> = steps.chunks(10).map(<[Vec<u32>]>::concat).collect();
         for epoch in &epochs {
             let mut sorted = epoch.clone();
             sorted.sort_unstable();

@@ -217,7 +217,7 @@ fn matrices_of_every_type_are_near_those_of_the_model_and_gains_are_equal() {
         // Three norms; of the nine matrices, ffn_down has rows of 48 values.
         assert_eq!(tensors[&TensorType::F32], 3);
         assert_eq!(tensors[&kind], if is_blocks { 8 } else { 9 });
-        assert_eq!(tensors.get(&TensorType::F16).is_some(), kind != TensorType::Bf16);
+        assert_eq!(tensors.contains_key(&TensorType::F16), kind != TensorType::Bf16);
         let mut differs = false;
         for (name, (extents, values)) in &exact {
             assert_eq!(&found[name].0, extents);

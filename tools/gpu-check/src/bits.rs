@@ -216,7 +216,7 @@ fn hostile(len: usize, seed: usize) -> Vec<f32> {
                 2 => 140 + bits % 100,
                 _ => 1 + bits % 250,
             };
-            let broken = seed % 16 == 15 && state % 1000 == 0;
+            let broken = seed % 16 == 15 && state.is_multiple_of(1000);
             f32::from_bits(if broken {
                 0x7f80_0000
             } else {

@@ -69,8 +69,7 @@ pub(crate) fn sanitizer(on_gpu: bool) -> anyhow::Result<Value> {
         let text = String::from_utf8_lossy(&output.stdout);
         let summary = text
             .lines()
-            .filter(|line| line.contains("SUMMARY"))
-            .last()
+            .rfind(|line| line.contains("SUMMARY"))
             .unwrap_or("no summary");
         tools.insert(tool.to_owned(), json!(summary.trim_start_matches('=').trim()));
         holds &= output.status.success();

@@ -110,7 +110,7 @@ fn exports_open_and_start_runs_and_adapters_merge_into_them() {
     let same = |one: &[(String, f64)]| {
         let pairs = one.iter().zip(&of_run);
         pairs.for_each(|((word, a), (other, b))| {
-            assert!(word == other && (a - b).abs() < 1e-6, "{word} {a} {b}")
+            assert!(word == other && (a - b).abs() < 1e-6, "{word} {a} {b}");
         });
         assert_eq!(one.len(), of_run.len());
     };
@@ -164,7 +164,7 @@ fn exports_open_and_start_runs_and_adapters_merge_into_them() {
     // No row of this model has blocks of 32 values.
     let rounded = folder.json("export runs/square --layout gguf --tensor-type q8_0 --out rounded");
     assert_eq!(
-        rounded["tensors"].as_object().map(|counts| counts.len()),
+        rounded["tensors"].as_object().map(serde_json::Map::len),
         Some(2),
         "{rounded}"
     );

@@ -35,8 +35,8 @@ impl Trainer for Emulator {
                         room.cast(),
                         memory.table.as_ptr(),
                         *call,
-                    )
-                };
+                    );
+                }
             }
         }
         Ok(())

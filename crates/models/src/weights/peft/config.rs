@@ -116,6 +116,7 @@ impl Settings {
     }
 }
 
+#[allow(clippy::needless_pass_by_value)] // values and errors alike, without `&` at every call
 fn refused(key: &str, expected: &str, got: impl ToString) -> ModelError {
     ModelError::Peft {
         key: key.to_owned(),
@@ -129,6 +130,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    #[allow(clippy::needless_pass_by_value)] // `json!` at every call
     fn parse(change: Value) -> Result<Settings> {
         let mut settings = json!({
             "alora_invocation_tokens": null, "alpha_pattern": {}, "bias": "none", "base_model_name_or_path": "some/base",

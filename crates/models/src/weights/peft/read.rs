@@ -268,6 +268,9 @@ mod tests {
     use safetensors::serialize;
     use safetensors::tensor::{Dtype, TensorView};
 
+    /// A name, a shape and values.
+    type Tensor = (String, [usize; 2], Vec<f32>);
+
     const LLAMA: &str = r#"{"family": "llama", "layers": 2, "width": 12, "heads": 3, "key_heads": 1, "inner": 10,
         "context": 8}"#;
     const GPT2: &str = r#"{"family": "transformer", "layers": 2, "width": 8, "heads": 2, "context": 8}"#;
@@ -407,7 +410,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_the_model_or_the_run_is_refused_by_name() {
         let model = whole(LLAMA);
-        let refused = |change: fn(&mut Vec<(String, [usize; 2], Vec<f32>)>)| {
+        let refused = |change: fn(&mut Vec<Tensor>)| {
             let mut tensors = queries_and_values();
             change(&mut tensors);
             let read = PeftAdapters::read(model.layout(), &plain(), &file(&tensors));
