@@ -102,14 +102,14 @@ pub trait Drafting: Decoder {
     /// Appends tokens to the drafts of sequences, and writes logits near those that [`extend`](Decoder::extend) would write.
     ///
     /// # Errors
-    /// As [`extend`](Decoder::extend).
+    /// The errors of [`extend`](Decoder::extend).
     fn draft(&mut self, extensions: &[Extension<'_>], logits: &mut [f32]) -> Result<()>;
 
     /// Appends tokens as [`extend`](Decoder::extend) does, and writes the logits after **each** of them: `[tokens, vocabulary]`,
     /// row-major. Drafts of these sequences are forgotten.
     ///
     /// # Errors
-    /// As [`extend`](Decoder::extend).
+    /// The errors of [`extend`](Decoder::extend).
     fn verify(&mut self, extensions: &[Extension<'_>], logits: &mut [f32]) -> Result<()>;
 
     /// Forgets the drafts of a sequence, and its exact tokens from `len` on.

@@ -124,7 +124,7 @@ pub trait SequenceModel: Send + Sync {
     /// A decoder that may share its passes between threads, and draft. A model that can do neither gives its plain decoder.
     ///
     /// # Errors
-    /// As [`decoder`](Self::decoder).
+    /// The errors of [`decoder`](Self::decoder).
     fn decoder_with(&self, params: &[f32], options: &DecoderOptions) -> Result<Box<dyn Decoder>> {
         self.decoder(params, options.sequences)
     }

@@ -34,7 +34,6 @@ pub(crate) fn run<M: Trainer + Clone>(machine: &M, small: bool) -> anyhow::Resul
             let all = users as f64 * f64::from(examples * tokens);
             let rate = all / seconds[seconds.len() / 2];
             let parameters = world.model.layout().len();
-            // Forward and backward pass of a token take six operations per parameter, but for the embedding that is looked up.
             lines.push(json!({
                 "model": world.name,
                 "parameters": parameters,

@@ -89,14 +89,14 @@ pub fn add_adapters(
     filled.map_err(|error| folder.unusable(error))
 }
 
-/// The trainings of what a run starts from: those of its initial model, then those of its adapters.
+/// The trainings of a run's start: those of its initial model, then those of its adapters.
 ///
 /// # Guarantee
 /// PRIVACY: the list is never too short. Adapters that were trained on this initial model name its trainings, too, so these count twice.
 /// Two trainings with the same settings have equal records, so an equal record does not show that it is the same training.
 ///
 /// # Errors
-/// As [`trained_on`](super::trained_on).
+/// The errors of [`trained_on`](super::trained_on).
 pub(crate) fn trainings(base: &Path, model: Option<&Path>, adapters: Option<&Path>) -> Result<Vec<Training>> {
     let mut all = match model {
         Some(file) => super::trained_on(&base.join(file))?,

@@ -206,7 +206,7 @@ impl UpdateSink for UserSink<'_> {
         proceed(self.watch)?;
         places.iter().try_for_each(|&place| self.pieces.take(place))?;
         let weights: Vec<f64> = outcomes.iter().map(|outcome| outcome.weight).collect();
-        // PRIVACY: the host computes the norm of one unit again, which a faulty device cannot foresee.
+        // PRIVACY: the host computes the norm of one unit again. The choice is random, so no unit of a faulty device is always left out.
         let units = places.len() as u64;
         let audited: Vec<usize> = (units > 0)
             .then(|| (self.audited % units) as usize)
