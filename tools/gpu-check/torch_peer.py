@@ -1,17 +1,23 @@
 """Local training of many users at once in PyTorch: `torch.func.vmap` over users, each with parameters of its own.
 
-It prints one JSON document. The shapes are those of the step `speed` of `gpu-check`.
+It prints one line of JSON per measurement, and one with all of them at the end. The shapes are those of the step `speed` of
+`gpu-check`.
 """
 
+import argparse
 import json
 import statistics
-import sys
 import time
 
 import torch
 from torch.func import functional_call, grad, vmap
 
-SMALL = "--small" in sys.argv
+parser = argparse.ArgumentParser()
+parser.add_argument("--small", action="store_true")
+parser.add_argument("--model", choices=["dplm", "cifg"])
+parser.add_argument("--users", type=int)
+ARGUMENTS = parser.parse_args()
+SMALL = ARGUMENTS.small
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 IDS, WIDTH, HIDDEN, CELLS, BATCH = (211, 12, 20, 20, 4) if SMALL else (10_000, 96, 256, 670, 16)
 COUNTS, EXAMPLES, TOKENS, ROUNDS = ([2, 4], 8, 5, 1) if SMALL else ([32, 128, 512], 32, 20, 3)
@@ -95,7 +101,9 @@ def rounds(coupled, users, compiled):
 
 lines = []
 for name, coupled in [("dplm", False), ("cifg", True)]:
-    for users in COUNTS:
+    if ARGUMENTS.model not in (None, name):
+        continue
+    for users in [ARGUMENTS.users] if ARGUMENTS.users else COUNTS:
         for compiled in [False] if SMALL else [False, True]:
             line = {"model": name, "users_at_once": users, "compiled": compiled}
             try:
@@ -103,4 +111,5 @@ for name, coupled in [("dplm", False), ("cifg", True)]:
             except Exception as error:  # out of memory, or a compiler that is not there
                 line["error"] = str(error).splitlines()[0][:200]
             lines.append(line)
+            print(json.dumps(line), flush=True)
 print(json.dumps({"torch": torch.__version__, "device": DEVICE, "precision": "f32", "rounds": lines}))

@@ -79,14 +79,28 @@ typedef struct {
 #define PARTS 64u
 #define LOWEST (-3.402823466e38f)
 
+/* Threads of a block. */
+#define THREADS 128u
+
 #ifdef __CUDACC_RTC__
 
 #define FUNCTION static __device__ __forceinline__
 #define KERNEL(name) \
-    extern "C" __global__ void name(float *parameters, float *room, const u32 *table, const Call call)
+    extern "C" __global__ void __launch_bounds__(THREADS, 4) \
+        name(float *parameters, float *room, const u32 *table, const Call call)
 #define SLOT (blockIdx.y)
 #define FIRST ((u64)blockIdx.x * blockDim.x + threadIdx.x)
 #define STRIDE ((u64)gridDim.x * blockDim.x)
+#define BLOCK (blockIdx.x)
+#define BLOCKS (gridDim.x)
+#define UNROLL _Pragma("unroll")
+#define SHARED_BY_THREADS __shared__ __align__(16)
+#define BARRIER() __syncthreads()
+#define BACKWARDS 0
+#define EACH_THREAD(backwards, thread) for (u32 thread = threadIdx.x, once = 1; once; once = 0)
+#define HELD 1
+#define MINE(thread) 0
+#define NEEDED(all, limit, first, apart) (all)
 
 #else
 
@@ -95,7 +109,7 @@ typedef struct {
 /* One thread of an emulated grid. */
 typedef struct {
     u64 first, stride;
-    u32 slot, unused;
+    u32 slot, backwards;
 } Place;
 
 #define FUNCTION static inline
@@ -104,6 +118,28 @@ typedef struct {
 #define SLOT (place->slot)
 #define FIRST (place->first)
 #define STRIDE (place->stride)
+/* A kernel with barriers takes an emulated thread for a whole block. It does the work of all threads of the block, one after another,
+ * up to each barrier, and holds what each of them has in registers. The threads run in their order or backwards, so that a missing
+ * barrier shows in the results. */
+#define BLOCK (place->first)
+#define BLOCKS (place->stride)
+#define UNROLL
+#define SHARED_BY_THREADS
+#define BARRIER() ((void)0)
+#define BACKWARDS (place->backwards)
+#define EACH_THREAD(backwards, thread) \
+    for (u32 step = 0, thread = (backwards) ? THREADS - 1 : 0; step < THREADS; step++, thread += (backwards) ? -1u : 1u)
+#define HELD THREADS
+#define MINE(thread) (thread)
+/* How many of a thread's lines lie below the limit: it has pairs from `first` on that lie 2 `apart` lines apart, or neighbours where
+ * `apart` is 1. A GPU computes them all. */
+#define NEEDED(all, limit, first, apart) needed(all, limit, first, apart)
+
+static inline u32 needed(u32 all, u32 limit, u32 first, u32 apart)
+{
+    u32 count = first < limit ? (limit - first + 2 * apart - 1) / (2 * apart) * 2 : 0;
+    return count < all ? count : all;
+}
 
 #endif
 
@@ -219,21 +255,6 @@ FUNCTION float hyperbolic_tangent(float x)
     return magnitude < 0.625f ? fmaf(poly * square, x, x) : large;
 }
 
-/* c = a, by rows and columns. */
-KERNEL(copy)
-{
-    Slot slot = slot_of(parameters, room, table, &call, SLOT);
-    u64 n, count = (u64)rows_of(&slot, &call, call.rows) * call.cols;
-    const float *a = start_of(&slot, &call, &call.a);
-    float *c = start_of(&slot, &call, &call.c);
-    if (slot.rows == 0)
-        return;
-    for (n = FIRST; n < count; n += STRIDE) {
-        u64 row = n / call.cols, col = n % call.cols;
-        c[row * call.c.row + col * call.c.col] = a[row * call.a.row + col * call.a.col];
-    }
-}
-
 /* The parameters of every slot start as those of the round. */
 KERNEL(begin)
 {
@@ -266,7 +287,7 @@ KERNEL(gather)
     if (slot.rows == 0)
         return;
     for (n = FIRST; n < count; n += STRIDE) {
-        u64 row = n / call.cols, col = n % call.cols, index = indices[row];
+        u32 row = (u32)n / call.cols, col = (u32)n % call.cols, index = indices[row];
         float value = a[index * call.a.row + col];
         c[row * call.c.row + col] = scaled ? value * d[index] : value;
     }
@@ -286,85 +307,277 @@ KERNEL(first_states)
         c[n] = carried ? a[n] : 0.0f;
 }
 
+/* The threads of a block share rows: LANES of them add up one row, each every LANES-th value, and the parts are added in their order. */
+#define LANES 32u
+#define ROWS_AT_ONCE (THREADS / LANES)
+
+/* The sum of the parts of a row. */
+FUNCTION float sum_of_parts(const float *parts)
+{
+    float sum = 0.0f;
+    u32 i;
+    UNROLL
+    for (i = 0; i < LANES; i++)
+        sum += parts[i];
+    return sum;
+}
+
 /* c[row] = 1 / norm of the row of a. */
 KERNEL(inverse_norms)
 {
+    SHARED_BY_THREADS float parts[ROWS_AT_ONCE][LANES];
     Slot slot = slot_of(parameters, room, table, &call, SLOT);
     const float *a = start_of(&slot, &call, &call.a);
     float *c = start_of(&slot, &call, &call.c);
-    u64 row;
-    u32 j;
+    u32 first;
     if (slot.rows == 0)
         return;
-    for (row = FIRST; row < call.rows; row += STRIDE) {
-        float sum = 0.0f, norm;
-        for (j = 0; j < call.cols; j++)
-            sum = fmaf(a[row * call.a.row + j], a[row * call.a.row + j], sum);
-        norm = sqrtf(sum);
-        c[row] = 1.0f / (norm > 1e-12f ? norm : 1e-12f);
-    }
-}
-
-/* A thread computes TALL rows of WIDE columns, which lie LANES apart. The threads of a warp then read neighbouring columns. */
-#define TALL 8u
-#define WIDE 4u
-#define LANES 32u
-
-/* c = a b, by rows of a and columns of b; call.mode says what happens to the product. */
-KERNEL(product)
-{
-    Slot slot = slot_of(parameters, room, table, &call, SLOT);
-    u32 rows = rows_of(&slot, &call, call.rows), depth = rows_of(&slot, &call, call.depth), cols = call.cols;
-    u32 bands = (rows + TALL - 1) / TALL, blocks = (cols + WIDE * LANES - 1) / (WIDE * LANES);
-    const float *a = start_of(&slot, &call, &call.a), *b = start_of(&slot, &call, &call.b);
-    const float *d = start_of(&slot, &call, &call.d);
-    float *c = start_of(&slot, &call, &call.c);
-    u64 n, count = (u64)bands * blocks * LANES;
-    if (slot.rows == 0)
-        return;
-    for (n = FIRST; n < count; n += STRIDE) {
-        u32 lane = (u32)(n % LANES), block = (u32)(n / LANES % blocks), band = (u32)(n / LANES / blocks);
-        u32 first_row = band * TALL, first_col = block * WIDE * LANES + lane, i, j, k;
-        u64 at_row[TALL], at_col[WIDE];
-        float sums[TALL][WIDE];
-        if (first_col >= cols)
-            continue;
-        /* Rows and columns past the end repeat the last one, and are not written. */
-        for (i = 0; i < TALL; i++)
-            at_row[i] = (u64)(first_row + i < rows ? first_row + i : rows - 1) * call.a.row;
-        for (j = 0; j < WIDE; j++)
-            at_col[j] = (u64)(first_col + j * LANES < cols ? first_col + j * LANES : first_col) * call.b.col;
-        for (i = 0; i < TALL; i++)
-            for (j = 0; j < WIDE; j++)
-                sums[i][j] = 0.0f;
-        for (k = 0; k < depth; k++) {
-            const float *left = a + (u64)k * call.a.col, *right = b + (u64)k * call.b.row;
-            float of_row[TALL], of_col[WIDE];
-            for (i = 0; i < TALL; i++)
-                of_row[i] = left[at_row[i]];
-            for (j = 0; j < WIDE; j++)
-                of_col[j] = right[at_col[j]];
-            for (i = 0; i < TALL; i++)
-                for (j = 0; j < WIDE; j++)
-                    sums[i][j] = fmaf(of_row[i], of_col[j], sums[i][j]);
+    for (first = (u32)BLOCK * ROWS_AT_ONCE; first < call.rows; first += (u32)BLOCKS * ROWS_AT_ONCE) {
+        EACH_THREAD(BACKWARDS, thread) {
+            u32 row = first + thread / LANES, j;
+            float sum = 0.0f;
+            for (j = thread % LANES; row < call.rows && j < call.cols; j += LANES)
+                sum = fmaf(a[row * call.a.row + j], a[row * call.a.row + j], sum);
+            parts[thread / LANES][thread % LANES] = sum;
         }
-        for (i = 0; i < TALL && first_row + i < rows; i++)
-            for (j = 0; j < WIDE && first_col + j * LANES < cols; j++) {
-                u32 col = first_col + j * LANES;
-                float *to = c + (u64)(first_row + i) * call.c.row + (u64)col * call.c.col, sum = sums[i][j];
-                if (call.mode == SET)
-                    *to = sum;
-                else if (call.mode == ADD)
-                    *to = *to + sum;
-                else if (call.mode == SET_AND_ADD_ROW)
-                    *to = sum + d[col];
-                else if (call.mode == SET_AND_SCALE_COLUMNS)
-                    *to = sum * d[col];
-                else
-                    *to = fmaf(call.factor, sum, *to);
+        BARRIER();
+        EACH_THREAD(BACKWARDS, thread) {
+            u32 row = first + thread / LANES;
+            if (thread % LANES == 0 && row < call.rows) {
+                float norm = sqrtf(sum_of_parts(parts[thread / LANES]));
+                c[row] = 1.0f / (norm > 1e-12f ? norm : 1e-12f);
             }
+        }
+        BARRIER();
     }
 }
+
+/* The threads of a block compute a tile of a product together. They copy slices of both factors, of `deep` terms of each sum, into memory
+ * that they share, and fetch the next slices while they multiply. Each sum adds its terms in their order, whatever the tile is.
+ * A thread computes `tall` rows that follow one another, and `wide` columns: pairs that lie 2 `lanes` columns apart. */
+typedef struct {
+    u32 tall, wide, lanes, deep;
+} Tile;
+
+/* The rows and the columns of a tile. */
+#define HIGH(tile) ((tile).tall * (THREADS / (tile).lanes))
+#define BROAD(tile) ((tile).wide * (tile).lanes)
+
+/* The floats of one term in the shared memory: the lines of a tile, and a gap against conflicts of memory banks. Threads read two or four
+ * lines at once. */
+#define LEFT_TERM(tile) (HIGH(tile) + ((tile).tall % 4 == 0 ? 4 : 2))
+#define RIGHT_TERM(tile) (BROAD(tile) + 2)
+
+/* The most values that a thread computes, that it fetches of the left and of the right factor, and the most rows or columns of them. */
+#define MAX_SUMS 64u
+#define MAX_LEFT 8u
+#define MAX_RIGHT 16u
+#define MAX_LINES 8u
+
+/* A factor: `lines` lines of `terms` terms. */
+typedef struct {
+    const float *values;
+    u32 of_line, of_term; /* floats from one line, or one term, to the next */
+    u32 lines, terms;
+} Factor;
+
+/* How the threads of a block share the values of a slice. Threads side by side take values side by side: `run` lines, or all terms. A
+ * thread takes `across` values along the run's direction and `along` in the other one. */
+#define RUN(size, deep, by_terms) ((by_terms) ? (deep) : (size) % 32 == 0 ? 32u : 16u)
+#define ACROSS(size, deep, by_terms) ((by_terms) ? 1u : (size) / RUN(size, deep, by_terms))
+#define ALONG(size, deep, by_terms) ((size) * (deep) / THREADS / ACROSS(size, deep, by_terms))
+
+FUNCTION void fetch_part(float *into, const Factor *factor, u32 thread, u32 first_line, u32 first_term, const u32 size, const u32 deep,
+                         const u32 by_terms)
+{
+    const u32 run = RUN(size, deep, by_terms), across = ACROSS(size, deep, by_terms), along = ALONG(size, deep, by_terms);
+    u32 line = first_line + (by_terms ? thread / run : thread % run), term = first_term + (by_terms ? thread % run : thread / run);
+    u32 whole = first_line + size <= factor->lines && first_term + deep <= factor->terms, i, j;
+    const float *from = factor->values + (line * factor->of_line + term * factor->of_term);
+    u32 step_across = run * factor->of_line, step_along = THREADS / run * (by_terms ? factor->of_line : factor->of_term);
+    if (whole) {
+        UNROLL
+        for (i = 0; i < along; i++)
+            UNROLL
+            for (j = 0; j < across; j++)
+                into[i * across + j] = from[i * step_along + j * step_across];
+        return;
+    }
+    /* What lies outside of the factor is zero. */
+    UNROLL
+    for (i = 0; i < along; i++)
+        UNROLL
+        for (j = 0; j < across; j++) {
+            u32 at_line = line + (by_terms ? i * (THREADS / run) : j * run), at_term = term + (by_terms ? 0 : i * (THREADS / run));
+            int inside = at_line < factor->lines && at_term < factor->terms;
+            into[i * across + j] = inside ? from[i * step_along + j * step_across] : 0.0f;
+        }
+}
+
+FUNCTION void share_part(float *into, const float *from, u32 thread, const u32 size, const u32 deep, const u32 of_term, const u32 by_terms)
+{
+    const u32 run = RUN(size, deep, by_terms), across = ACROSS(size, deep, by_terms), along = ALONG(size, deep, by_terms);
+    u32 line = by_terms ? thread / run : thread % run, term = by_terms ? thread % run : thread / run, i, j;
+    UNROLL
+    for (i = 0; i < along; i++)
+        UNROLL
+        for (j = 0; j < across; j++)
+            into[(term + (by_terms ? 0 : i * (THREADS / run))) * of_term + line + (by_terms ? i * (THREADS / run) : j * run)] =
+                from[i * across + j];
+}
+
+/* Reads a thread's part of a slice: `size` lines from `first_line` on, and `deep` terms from `first_term` on. */
+FUNCTION void fetch(float *into, const Factor *factor, u32 thread, u32 first_line, u32 first_term, const u32 size, const u32 deep)
+{
+    if (factor->of_term == 1)
+        fetch_part(into, factor, thread, first_line, first_term, size, deep, 1);
+    else
+        fetch_part(into, factor, thread, first_line, first_term, size, deep, 0);
+}
+
+/* Copies what `fetch` gave to the shared memory, where `of_term` floats belong to a term. */
+FUNCTION void share(float *into, const float *from, const Factor *factor, u32 thread, const u32 size, const u32 deep, const u32 of_term)
+{
+    if (factor->of_term == 1)
+        share_part(into, from, thread, size, deep, of_term, 1);
+    else
+        share_part(into, from, thread, size, deep, of_term, 0);
+}
+
+/* One term of the sums of a thread. `rows` and `cols` say how many of them are needed. */
+FUNCTION void multiply(float *sums, const float *left, const float *right, const Tile tile, u32 rows, u32 cols)
+{
+    float of_row[MAX_LINES], of_col[MAX_LINES];
+    u32 i, j;
+    UNROLL
+    for (i = 0; i < rows; i++)
+        of_row[i] = left[i];
+    UNROLL
+    for (j = 0; j < cols; j++)
+        of_col[j] = right[j / 2 * 2 * tile.lanes + j % 2];
+    UNROLL
+    for (i = 0; i < rows; i++)
+        UNROLL
+        for (j = 0; j < cols; j++)
+            sums[i * tile.wide + j] = fmaf(of_row[i], of_col[j], sums[i * tile.wide + j]);
+}
+
+/* Writes the results of a thread from its sums. The columns of c lie side by side. */
+FUNCTION void put(const Call *call, float *c, const float *d, const float *sums, u32 row, u32 col, u32 rows, u32 cols, const Tile tile)
+{
+    u32 scales = call->mode == SET_AND_SCALE_COLUMNS, adds_row = call->mode == SET_AND_ADD_ROW;
+    u32 adds = call->mode == ADD || call->mode == ADD_SCALED, i, j;
+    float times[MAX_LINES], plus[MAX_LINES], before[MAX_LINES];
+    /* Every mode is a fused product and sum. Adding -0 changes no number, and neither does a factor of one. */
+    UNROLL
+    for (j = 0; j < tile.wide; j++) {
+        u32 at = col + j / 2 * 2 * tile.lanes + j % 2;
+        float of_col = (scales || adds_row) && at < cols ? d[at] : 0.0f;
+        times[j] = scales ? of_col : call->mode == ADD_SCALED ? call->factor : 1.0f;
+        plus[j] = adds_row ? of_col : -0.0f;
+    }
+    UNROLL
+    for (i = 0; i < tile.tall; i++) {
+        float *to = c + (row + i) * call->c.row + col;
+        if (row + i >= rows)
+            continue;
+        /* All reads come before the first write, so that they are on their way together. */
+        UNROLL
+        for (j = 0; j < tile.wide; j++) {
+            u32 at = j / 2 * 2 * tile.lanes + j % 2;
+            before[j] = adds && col + at < cols ? to[at] : plus[j];
+        }
+        UNROLL
+        for (j = 0; j < tile.wide; j++) {
+            u32 at = j / 2 * 2 * tile.lanes + j % 2;
+            if (col + at < cols)
+                to[at] = fmaf(sums[i * tile.wide + j], times[j], before[j]);
+        }
+    }
+}
+
+FUNCTION void tiles(const Slot *slot, const Call *call, u64 block, u64 blocks, u32 backwards, float *left, float *right,
+                    const Tile tile)
+{
+    const u32 high = HIGH(tile), broad = BROAD(tile), deep = tile.deep, left_term = LEFT_TERM(tile), right_term = RIGHT_TERM(tile);
+    const float *d = start_of(slot, call, &call->d);
+    float *c = start_of(slot, call, &call->c);
+    u32 rows = rows_of(slot, call, call->rows), depth = rows_of(slot, call, call->depth), cols = call->cols;
+    u32 columns = (cols + broad - 1) / broad;
+    u64 n, count = (u64)((rows + high - 1) / high) * columns;
+    const Factor a = {start_of(slot, call, &call->a), call->a.row, call->a.col, rows, depth};
+    const Factor b = {start_of(slot, call, &call->b), call->b.col, call->b.row, cols, depth};
+    (void)backwards;
+    if (slot->rows == 0)
+        return;
+    for (n = block; n < count; n += blocks) {
+        u32 first_row = (u32)(n / columns) * high, first_col = (u32)(n % columns) * broad, at, half = 0;
+        float sums[HELD][MAX_SUMS], next_left[HELD][MAX_LEFT], next_right[HELD][MAX_RIGHT];
+        EACH_THREAD(backwards, thread) {
+            u32 i;
+            UNROLL
+            for (i = 0; i < tile.tall * tile.wide; i++)
+                sums[MINE(thread)][i] = 0.0f;
+            fetch(next_left[MINE(thread)], &a, thread, first_row, 0, high, deep);
+            fetch(next_right[MINE(thread)], &b, thread, first_col, 0, broad, deep);
+            share(left, next_left[MINE(thread)], &a, thread, high, deep, left_term);
+            share(right, next_right[MINE(thread)], &b, thread, broad, deep, right_term);
+        }
+        BARRIER();
+        for (at = 0; at < depth; at += deep) {
+            u32 terms = depth - at < deep ? depth - at : deep, more = at + deep < depth;
+            EACH_THREAD(backwards, thread) {
+                u32 row = thread / tile.lanes * tile.tall, col = thread % tile.lanes * 2, k;
+                u32 tall = NEEDED(tile.tall, rows - first_row, row, 1);
+                u32 wide = NEEDED(tile.wide, cols - first_col, col, tile.lanes);
+                const float *from_left = left + half * deep * left_term + row;
+                const float *from_right = right + half * deep * right_term + col;
+                if (more) {
+                    fetch(next_left[MINE(thread)], &a, thread, first_row, at + deep, high, deep);
+                    fetch(next_right[MINE(thread)], &b, thread, first_col, at + deep, broad, deep);
+                }
+                if (terms == deep) {
+                    UNROLL
+                    for (k = 0; k < deep; k++)
+                        multiply(sums[MINE(thread)], from_left + k * left_term, from_right + k * right_term, tile, tall, wide);
+                } else {
+                    for (k = 0; k < terms; k++)
+                        multiply(sums[MINE(thread)], from_left + k * left_term, from_right + k * right_term, tile, tall, wide);
+                }
+                if (more) {
+                    share(left + (1 - half) * deep * left_term, next_left[MINE(thread)], &a, thread, high, deep, left_term);
+                    share(right + (1 - half) * deep * right_term, next_right[MINE(thread)], &b, thread, broad, deep, right_term);
+                }
+            }
+            BARRIER();
+            half = 1 - half;
+        }
+        EACH_THREAD(backwards, thread) {
+            u32 row = first_row + thread / tile.lanes * tile.tall, col = first_col + thread % tile.lanes * 2;
+            put(call, c, d, sums[MINE(thread)], row, col, rows, cols, tile);
+        }
+    }
+}
+
+/* c = a b, by rows of a and columns of b; call.mode says what happens to the product. The kernels below differ in their tiles, and give the
+ * same bits. */
+#define PRODUCT(name, tall, wide, lanes, deep) \
+    KERNEL(name) \
+    { \
+        const Tile tile = {tall, wide, lanes, deep}; \
+        SHARED_BY_THREADS float left[2 * (deep) * (THREADS / (lanes) * (tall) + 4)], right[2 * (deep) * ((wide) * (lanes) + 2)]; \
+        Slot slot = slot_of(parameters, room, table, &call, SLOT); \
+        tiles(&slot, &call, BLOCK, BLOCKS, BACKWARDS, left, right, tile); \
+    }
+
+/* 64 rows of 128 columns. */
+PRODUCT(product, 8, 8, 16, 16)
+/* 64 rows of 96 columns. */
+PRODUCT(product_narrow, 8, 6, 16, 16)
+/* 48 rows of 128 columns. */
+PRODUCT(product_low, 6, 8, 16, 16)
+/* 16 rows of 32 columns, for the rows of one time step. More threads share the work, and more values are on their way. */
+PRODUCT(product_of_few, 2, 2, 16, 64)
 
 /* c[col] += factor * the sum of column `col` of a. */
 KERNEL(add_column_sums)
@@ -402,7 +615,7 @@ KERNEL(cells_forward)
     hidden = slot.room + call.d.at + (u64)(call.sequences + starts[call.step]) * width;
     tangent = hidden + call.depth;
     for (n = FIRST; n < count; n += STRIDE) {
-        u64 row = n / width, unit = n % width;
+        u32 row = (u32)n / width, unit = (u32)n % width;
         float *of_row = gates + row * call.a.row;
         float in, forget, candidate, out, value;
         if (coupled) {
@@ -449,7 +662,7 @@ KERNEL(cells_backward)
     /* Sequences that end with this time step have no later gradient. */
     later = call.step + 1 < slot.header[STEPS_AT] ? starts[call.step + 2] - starts[call.step + 1] : 0;
     for (n = FIRST; n < count; n += STRIDE) {
-        u64 row = n / width, unit = n % width;
+        u32 row = (u32)n / width, unit = (u32)n % width;
         float *of_row = gates + row * call.a.row;
         float carried = row < later ? of_cell[n] : 0.0f, tanh = tangent[n], in, forget, candidate, out, dc;
         if (coupled) {
@@ -494,17 +707,18 @@ KERNEL(softmax_parts)
     }
 }
 
-/* d[row] = the largest logit, the sum of exponentials relative to it, and the logit of the target. a: logits. c: parts. */
+/* d[row] = the largest logit, the sum of exponentials relative to it, and the logit of the target. a: logits. c: parts; the first one of a
+ * row becomes the factor of its exponentials in the gradients. */
 KERNEL(softmax_rows)
 {
     Slot slot = slot_of(parameters, room, table, &call, SLOT);
-    const float *a = start_of(&slot, &call, &call.a), *c = start_of(&slot, &call, &call.c);
-    float *d = start_of(&slot, &call, &call.d);
+    const float *a = start_of(&slot, &call, &call.a);
+    float *c = start_of(&slot, &call, &call.c), *d = start_of(&slot, &call, &call.d);
     const u32 *targets = table + slot.header[TARGET_IDS];
     u64 row;
     u32 part;
     for (row = FIRST; row < slot.rows; row += STRIDE) {
-        const float *maxima = c + row * 2 * PARTS, *sums = maxima + PARTS;
+        float *maxima = c + row * 2 * PARTS, *sums = maxima + PARTS;
         float largest = LOWEST, sum = 0.0f;
         for (part = 0; part < PARTS; part++)
             if (maxima[part] > largest)
@@ -514,28 +728,31 @@ KERNEL(softmax_rows)
         d[row * 3] = largest;
         d[row * 3 + 1] = sum;
         d[row * 3 + 2] = targets[row] == NO_TARGET ? largest : a[row * call.a.row + targets[row]];
+        maxima[0] = targets[row] == NO_TARGET ? 0.0f : 1.0f / (float)slot.header[TARGETS_AT] / sum;
     }
 }
 
-/* The logits become their gradients of the mean loss per target. a: logits. d: statistics of the rows. b: a factor per word, where
- * mode is 1. */
+/* The logits become their gradients of the mean loss per target. a: logits. c: the factor of each row, from `softmax_rows`. d: statistics
+ * of the rows. b: a factor per word, where mode is 1. */
 KERNEL(softmax_gradients)
 {
     Slot slot = slot_of(parameters, room, table, &call, SLOT);
     float *a = start_of(&slot, &call, &call.a);
     const float *b = start_of(&slot, &call, &call.b), *d = start_of(&slot, &call, &call.d);
+    const float *c = start_of(&slot, &call, &call.c);
     const u32 *targets = table + slot.header[TARGET_IDS];
-    u64 n, count = (u64)slot.rows * call.cols;
-    for (n = FIRST; n < count; n += STRIDE) {
-        u64 row = n / call.cols;
-        u32 word = (u32)(n % call.cols);
-        float weight = 1.0f / (float)slot.header[TARGETS_AT], gradient = 0.0f;
-        if (targets[row] != NO_TARGET) {
-            gradient = weight * (exponential(a[n] - d[row * 3]) / d[row * 3 + 1]);
+    float weight = 1.0f / (float)slot.header[TARGETS_AT];
+    u32 word, row;
+    for (word = (u32)FIRST; word < call.cols; word += (u32)STRIDE) {
+        float of_word = call.mode ? b[word] : 1.0f;
+        for (row = 0; row < slot.rows; row++) {
+            float *logit = a + (row * call.a.row + word), gradient = 0.0f;
+            if (targets[row] != NO_TARGET)
+                gradient = c[row * 2 * PARTS] * exponential(*logit - d[row * 3]);
             if (word == targets[row])
                 gradient -= weight;
+            *logit = gradient * of_word;
         }
-        a[n] = call.mode ? gradient * b[word] : gradient;
     }
 }
 
@@ -550,7 +767,7 @@ KERNEL(scatter)
     const u32 *chain = is_first + slot.rows;
     u64 n, count = (u64)slot.rows * call.cols;
     for (n = FIRST; n < count; n += STRIDE) {
-        u32 row = (u32)(n / call.cols), col = (u32)(n % call.cols), token = tokens[row];
+        u32 row = (u32)n / call.cols, col = (u32)n % call.cols, token = tokens[row];
         float sum = 0.0f, *to = c + (u64)token * call.c.row + col;
         if (!is_first[row])
             continue;
@@ -564,25 +781,34 @@ KERNEL(scatter)
  * are b, so the part of a gradient along its vector is taken off. */
 KERNEL(step_words)
 {
+    SHARED_BY_THREADS float parts[ROWS_AT_ONCE][LANES];
     Slot slot = slot_of(parameters, room, table, &call, SLOT);
     const float *a = start_of(&slot, &call, &call.a), *b = start_of(&slot, &call, &call.b);
     float *c = start_of(&slot, &call, &call.c);
-    u64 word;
-    u32 j;
+    u32 first;
     if (slot.rows == 0)
         return;
-    for (word = FIRST; word < call.rows; word += STRIDE) {
-        const float *gradient = a + word * call.a.row;
-        float *vector = c + word * call.c.row, along = 0.0f;
-        if (call.mode) {
-            for (j = 0; j < call.cols; j++)
-                along = fmaf(gradient[j], vector[j], along);
-            along = along * b[word] * b[word];
+    for (first = (u32)BLOCK * ROWS_AT_ONCE; first < call.rows; first += (u32)BLOCKS * ROWS_AT_ONCE) {
+        EACH_THREAD(BACKWARDS, thread) {
+            u32 word = first + thread / LANES, j;
+            float along = 0.0f;
+            for (j = thread % LANES; call.mode && word < call.rows && j < call.cols; j += LANES)
+                along = fmaf(a[word * call.a.row + j], c[word * call.c.row + j], along);
+            parts[thread / LANES][thread % LANES] = along;
         }
-        for (j = 0; j < call.cols; j++) {
-            float across = call.mode ? fmaf(-along, vector[j], gradient[j]) : gradient[j];
-            vector[j] = fmaf(call.factor, across, vector[j]);
+        BARRIER();
+        EACH_THREAD(BACKWARDS, thread) {
+            u32 word = first + thread / LANES, j;
+            float along = 0.0f;
+            if (call.mode && word < call.rows)
+                along = sum_of_parts(parts[thread / LANES]) * b[word] * b[word];
+            for (j = thread % LANES; word < call.rows && j < call.cols; j += LANES) {
+                float gradient = a[word * call.a.row + j], *vector = c + (word * call.c.row + j);
+                float across = call.mode ? fmaf(-along, *vector, gradient) : gradient;
+                *vector = fmaf(call.factor, across, *vector);
+            }
         }
+        BARRIER();
     }
 }
 

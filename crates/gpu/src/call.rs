@@ -32,6 +32,15 @@ pub struct Call {
     pub(crate) d: Array,
 }
 
+impl Call {
+    /// The rows, columns and terms of the kernel's result, for measurements. Rows and terms may be kinds of the batch, which are the
+    /// largest numbers of `u32`.
+    #[must_use]
+    pub fn extent(&self) -> [u32; 3] {
+        [self.rows, self.cols, self.depth]
+    }
+}
+
 /// The memory that an array lies in.
 pub(crate) mod place {
     /// The parameters of the slot.
@@ -96,8 +105,53 @@ pub(crate) mod header {
 /// Partial results per row of a softmax, and per block of a distance.
 pub(crate) const PARTS: usize = 64;
 
-/// Rows, columns, and the distance of the columns that one thread of the kernel `product` computes.
-pub(crate) const TILE: [u64; 3] = [8, 4, 32];
+/// Threads of a block.
+pub(crate) const THREADS: u64 = 128;
+
+/// Threads that add up one row together.
+pub(crate) const LANES: u64 = 32;
+
+/// Rows and columns of a tile, which one block of a product computes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tile {
+    pub(crate) rows: u64,
+    pub(crate) cols: u64,
+}
+
+impl Tile {
+    /// The number of tiles of a product.
+    pub(crate) fn count(self, rows: u64, cols: u64) -> u64 {
+        rows.div_ceil(self.rows) * cols.div_ceil(self.cols)
+    }
+}
+
+/// The kernels of products, with their tiles.
+pub(crate) const PRODUCT: (Kernel, Tile) = (Kernel::Product, Tile { rows: 64, cols: 128 });
+/// Tiles for products of few columns, and of few rows.
+pub(crate) const OTHER_PRODUCTS: [(Kernel, Tile); 2] = [
+    (Kernel::ProductNarrow, Tile { rows: 64, cols: 96 }),
+    (Kernel::ProductLow, Tile { rows: 48, cols: 128 }),
+];
+/// Tiles for products of the rows of a time step.
+pub(crate) const PRODUCT_OF_FEW: (Kernel, Tile) = (Kernel::ProductOfFew, Tile { rows: 16, cols: 32 });
+
+/// The kernel and the number of tiles for a product of at most so many rows. Every kernel gives the same bits.
+pub(crate) fn product_kernel(rows: u64, cols: u64) -> (Kernel, u64) {
+    let (kernel, tile) = if rows <= PRODUCT.1.rows / 2 {
+        PRODUCT_OF_FEW
+    } else {
+        let area = |(_, tile): &(Kernel, Tile)| tile.count(rows, cols) * tile.rows * tile.cols;
+        let [narrow, low] = OTHER_PRODUCTS;
+        let other = if area(&narrow) <= area(&low) { narrow } else { low };
+        // A larger tile reads less per result, so a smaller one has to save more than a tenth.
+        if 10 * area(&other) < 9 * area(&PRODUCT) {
+            other
+        } else {
+            PRODUCT
+        }
+    };
+    (kernel, tile.count(rows, cols))
+}
 
 macro_rules! kernels {
     ($($variant:ident $name:literal $function:ident)*) => {
@@ -133,7 +187,7 @@ macro_rules! kernels {
                 pub(crate) first: u64,
                 pub(crate) stride: u64,
                 pub(crate) slot: u32,
-                pub(crate) unused: u32,
+                pub(crate) backwards: u32,
             }
 
             pub(crate) type Function =
@@ -159,13 +213,15 @@ macro_rules! kernels {
 }
 
 kernels! {
-    Copy "copy" undertone_train_copy
     Begin "begin" undertone_train_begin
     Finish "finish" undertone_train_finish
     Gather "gather" undertone_train_gather
     FirstStates "first_states" undertone_train_first_states
     InverseNorms "inverse_norms" undertone_train_inverse_norms
     Product "product" undertone_train_product
+    ProductNarrow "product_narrow" undertone_train_product_narrow
+    ProductLow "product_low" undertone_train_product_low
+    ProductOfFew "product_of_few" undertone_train_product_of_few
     AddColumnSums "add_column_sums" undertone_train_add_column_sums
     CellsForward "cells_forward" undertone_train_cells_forward
     CellsBackward "cells_backward" undertone_train_cells_backward

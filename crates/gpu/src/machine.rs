@@ -35,3 +35,18 @@ pub struct TrainingMemory<'a, M: Machine> {
     /// The tokens of the present local step, and where they are.
     pub(crate) table: &'a M::Memory<u32>,
 }
+
+impl<'a, M: Machine> TrainingMemory<'a, M> {
+    /// The memory as that of a machine that wraps this one.
+    #[must_use]
+    pub fn of<N: Machine>(self) -> TrainingMemory<'a, N>
+    where
+        M: Machine<Memory<u32> = N::Memory<u32>>,
+    {
+        TrainingMemory {
+            parameters: self.parameters,
+            room: self.room,
+            table: self.table,
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! The calls of one local step: forward pass, backward pass, and the step along the gradient.
 
-use crate::call::{Array, Call, Kernel, PARTS, TILE, count, header, product, shift};
+use crate::call::{
+    Array, Call, Kernel, LANES, PARTS, THREADS, count, header, product, product_kernel, shift,
+};
 use crate::room::{Room, parameter};
 use crate::shape::{Head, Shape};
 
@@ -73,8 +75,7 @@ impl Program {
         d: Array,
     ) -> Launch {
         let &Extent { rows, cols, depth } = extent;
-        let [tall, wide, lanes] = TILE;
-        let threads = u64::from(max_rows).div_ceil(tall) * u64::from(cols).div_ceil(wide * lanes) * lanes;
+        let (kernel, tiles) = product_kernel(u64::from(max_rows), u64::from(cols));
         let call = Call {
             rows,
             cols,
@@ -86,53 +87,21 @@ impl Program {
             d,
             ..self.call()
         };
-        (Kernel::Product, threads, call)
+        (kernel, tiles * THREADS, call)
     }
 
-    /// Matrices that products read by columns are turned, so that neighbouring threads read neighbouring values.
+    /// The norms of the word vectors, where the model divides by them.
     fn prepare(&self, calls: &mut Vec<Launch>) {
-        let Shape {
-            vocab,
-            embed,
-            hidden,
-            projection,
-            gates,
-            fed_back,
-            at,
-            ..
-        } = self.shape;
-        let room = &self.room;
-        let words = match self.shape.head {
-            Head::Tied { .. } => (parameter(at.embedding, embed), vocab, embed),
-            Head::Dense { matrix, .. } => (parameter(matrix, vocab), projection, vocab),
-        };
-        for ((from, rows, cols), to) in [
-            ((parameter(at.wx, gates), embed, gates), room.wx_turned),
-            ((parameter(at.wh, gates), fed_back, gates), room.wh_turned),
-            (
-                (parameter(at.projection, projection), hidden, projection),
-                room.projection_turned,
-            ),
-            (words, room.words_turned),
-        ] {
-            let call = Call {
-                rows,
-                cols,
-                a: from,
-                c: to.turned(),
-                ..self.call()
-            };
-            calls.push((Kernel::Copy, u64::from(rows) * u64::from(cols), call));
-        }
+        let Shape { vocab, embed, at, .. } = self.shape;
         if self.shape.unit_norm() {
             let call = Call {
                 rows: vocab,
                 cols: embed,
                 a: parameter(at.embedding, embed),
-                c: room.inverse_norms,
+                c: self.room.inverse_norms,
                 ..self.call()
             };
-            calls.push((Kernel::InverseNorms, u64::from(vocab), call));
+            calls.push((Kernel::InverseNorms, u64::from(vocab) * LANES, call));
         }
     }
 
@@ -271,11 +240,14 @@ impl Program {
         let unit_norm = self.shape.unit_norm();
         let (words, mode, d) = match head {
             Head::Tied { unit_norm: true } => (
-                room.words_turned,
+                parameter(at.embedding, embed).turned(),
                 product::SET_AND_SCALE_COLUMNS,
                 room.inverse_norms,
             ),
-            Head::Tied { unit_norm: false } => (room.words_turned, product::SET, Array::default()),
+            Head::Tied { unit_norm: false } => {
+                let words = parameter(at.embedding, embed).turned();
+                (words, product::SET, Array::default())
+            }
             Head::Dense { matrix, bias } => (
                 parameter(matrix, vocab),
                 product::SET_AND_ADD_ROW,
@@ -302,7 +274,7 @@ impl Program {
         let rows_wide = u64::from(rows);
         calls.push((Kernel::SoftmaxParts, rows_wide * PARTS as u64, call));
         calls.push((Kernel::SoftmaxRows, rows_wide, call));
-        calls.push((Kernel::SoftmaxGradients, rows_wide * u64::from(vocab), call));
+        calls.push((Kernel::SoftmaxGradients, u64::from(vocab), call));
         let states = Extent {
             rows: count::ALL_ROWS,
             cols: projection,
@@ -310,7 +282,7 @@ impl Program {
         };
         let words = match head {
             Head::Tied { .. } => parameter(at.embedding, embed),
-            Head::Dense { .. } => room.words_turned,
+            Head::Dense { matrix, .. } => parameter(matrix, vocab).turned(),
         };
         let arrays = (room.logits, words, room.projected_gradient);
         calls.push(self.product(rows, &states, arrays, product::SET, Array::default()));
@@ -324,6 +296,7 @@ impl Program {
             gates,
             fed_back,
             coupled,
+            at,
             ..
         } = self.shape;
         let room = &self.room;
@@ -337,7 +310,7 @@ impl Program {
             };
             let arrays = (
                 room.projected_gradient.shifted(shift),
-                room.projection_turned,
+                parameter(at.projection, projection).turned(),
                 room.hidden_gradient.shifted(shift),
             );
             self.product(max_rows, &extent, arrays, product::SET, Array::default())
@@ -377,7 +350,7 @@ impl Program {
                 };
                 let arrays = (
                     room.gates.shifted(shift::STEP),
-                    room.wh_turned,
+                    parameter(at.wh, gates).turned(),
                     earlier.shifted(shift::EARLIER),
                 );
                 push(self.product(sequences, &extent, arrays, product::ADD, Array::default()));
@@ -388,7 +361,8 @@ impl Program {
             cols: embed,
             depth: gates,
         };
-        let arrays = (room.gates, room.wx_turned, room.input_gradient);
+        let words = parameter(at.wx, gates).turned();
+        let arrays = (room.gates, words, room.input_gradient);
         calls.push(self.product(rows, &of_inputs, arrays, product::SET, Array::default()));
     }
 
@@ -498,7 +472,7 @@ impl Program {
             c: embedding,
             ..self.call()
         };
-        calls.push((Kernel::StepWords, u64::from(vocab), call));
+        calls.push((Kernel::StepWords, u64::from(vocab) * LANES, call));
     }
 
     /// The last state of each sequence is kept for the next batch.

@@ -32,10 +32,6 @@ pub(crate) struct Room {
     pub(crate) parts: Array,
     pub(crate) inverse_norms: Array,
     pub(crate) word_gradient: Array,
-    pub(crate) wx_turned: Array,
-    pub(crate) wh_turned: Array,
-    pub(crate) projection_turned: Array,
-    pub(crate) words_turned: Array,
     pub(crate) carried_state: Array,
     pub(crate) carried_cell: Array,
 
@@ -90,9 +86,9 @@ impl Room {
             ..
         } = *shape;
         let states = sequences + rows;
-        let (of_words, turned) = match shape.head {
-            Head::Tied { .. } => (vocab, (projection, vocab)),
-            Head::Dense { .. } => (0, (vocab, projection)),
+        let of_words = match shape.head {
+            Head::Tied { .. } => vocab,
+            Head::Dense { .. } => 0,
         };
         let mut ground = Ground(0);
         let inputs = ground.take(rows, embed);
@@ -110,10 +106,6 @@ impl Room {
         let parts = ground.take(rows, 2 * PARTS as u32);
         let inverse_norms = ground.take(if shape.unit_norm() { vocab } else { 0 }, 1);
         let word_gradient = ground.take(of_words, embed);
-        let wx_turned = ground.take(gates, embed);
-        let wh_turned = ground.take(gates, fed_back);
-        let projection_turned = ground.take(projection, hidden);
-        let words_turned = ground.take(turned.0, turned.1);
         let carried_state = ground.take(sequences, fed_back);
         let carried_cell = ground.take(sequences, hidden);
         let mut behind = Ground(shape.parameters as u64 + shape.parameters as u64 % 2);
@@ -140,10 +132,6 @@ impl Room {
             parts,
             inverse_norms,
             word_gradient,
-            wx_turned,
-            wh_turned,
-            projection_turned,
-            words_turned,
             carried_state,
             carried_cell,
             statistics,

@@ -114,7 +114,7 @@ pub fn self_test<M: Trainer + Clone>(machine: &M) -> Result<(), LocalError> {
     let settings = UserSettings {
         algorithm: Algorithm::FedAvg,
         batching: Batching::Sentences,
-        batch_size: Some(4),
+        batch_size: Some(12),
         group_size: None,
         unroll: 10,
         epochs: 2,

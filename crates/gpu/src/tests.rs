@@ -1,5 +1,7 @@
 //! The engine on the emulator against the models of the processor, and the independence of units.
 
+mod products;
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -425,7 +427,9 @@ impl Trainer for Halves {
             };
             self.0.run(kernel, threads, slots, call, memory)
         };
-        let splits = kernel == Kernel::Product && call.mode == product::SET && call.depth < count::SEQUENCES;
+        let splits = kernel.name().starts_with("product")
+            && call.mode == product::SET
+            && call.depth < count::SEQUENCES;
         if !splits || slots < 3 || call.depth < 8 {
             return run(call);
         }

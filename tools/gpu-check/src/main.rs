@@ -7,6 +7,7 @@ mod bits;
 mod models;
 mod peers;
 mod probe;
+mod profile;
 mod speed;
 mod world;
 
@@ -23,7 +24,7 @@ use undertone_gpu::Trainer;
 /// Checks a GPU, or the emulator, and prints one line `RESULT {...}` per step.
 #[derive(Debug, Parser)]
 #[command(name = "gpu-check", version)]
-struct Arguments {
+pub(crate) struct Arguments {
     /// Check this machine.
     #[arg(long, value_enum, default_value_t = MachineName::Gpu)]
     machine: MachineName,
@@ -32,7 +33,16 @@ struct Arguments {
     only: Vec<Step>,
     /// Use small models and few users in every step.
     #[arg(long)]
-    small: bool,
+    pub(crate) small: bool,
+    /// Measure this model only in the steps `speed`, `profile` and `torch`.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// Measure this number of users at once in these steps.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) users: Option<usize>,
+    /// Measure this number of rounds in the step `speed`, after one that warms up.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
+    pub(crate) rounds: usize,
     /// Begin no step after this number of seconds.
     #[arg(long, default_value_t = 480)]
     seconds: u64,
@@ -62,6 +72,8 @@ enum Step {
     Exactness,
     /// Tokens per second.
     Speed,
+    /// The time of each kernel.
+    Profile,
     /// Local training of the same shapes in PyTorch.
     Torch,
     /// The kernels under compute-sanitizer.
@@ -115,8 +127,9 @@ fn all<M: Trainer + Clone>(machine: &M, name: &str, arguments: &Arguments) -> an
             Step::Independence => bits::independence(machine, small),
             Step::Determinism => bits::determinism(machine, small),
             Step::Exactness => bits::exactness(machine, small),
-            Step::Speed => speed::run(machine, small),
-            Step::Torch => peers::torch(small),
+            Step::Speed => speed::run(machine, arguments),
+            Step::Profile => profile::run(machine, arguments),
+            Step::Torch => peers::torch(arguments),
             Step::Sanitizer => peers::sanitizer(arguments.machine == MachineName::Gpu),
         };
         let seconds = started.elapsed().as_secs_f64();

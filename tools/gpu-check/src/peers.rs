@@ -1,21 +1,28 @@
 //! Other programs on the same machine: PyTorch on the same shapes, and compute-sanitizer on these kernels.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
+use crate::Arguments;
+
 const SCRIPT: &str = include_str!("../torch_peer.py");
 
-/// Local training of the same shapes by `torch.func.vmap`, users side by side.
-pub(crate) fn torch(small: bool) -> anyhow::Result<Value> {
+/// Local training of the same shapes by `torch.func.vmap`, users side by side. Each line of the peer is printed at once.
+pub(crate) fn torch(arguments: &Arguments) -> anyhow::Result<Value> {
     let mut command = Command::new("python3");
-    command.arg("-").args(small.then_some("--small"));
+    command.arg("-").args(arguments.small.then_some("--small"));
+    if let Some(model) = &arguments.model {
+        command.args(["--model", model]);
+    }
+    if let Some(users) = arguments.users {
+        command.args(["--users", &users.to_string()]);
+    }
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
         .spawn()
         .context("python3 cannot be started")?;
     child
@@ -23,18 +30,17 @@ pub(crate) fn torch(small: bool) -> anyhow::Result<Value> {
         .take()
         .context("python3 has no standard input")?
         .write_all(SCRIPT.as_bytes())?;
-    let output = child.wait_with_output()?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.lines().last().unwrap_or("nothing").to_owned();
-        bail!("the peer in PyTorch failed: {last}");
+    let output = child.stdout.take().context("python3 has no standard output")?;
+    let mut last = String::new();
+    for line in BufReader::new(output).lines() {
+        last = line?;
+        println!("torch {last}");
     }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text
-        .lines()
-        .last()
-        .context("the peer in PyTorch printed nothing")?;
-    serde_json::from_str(line).with_context(|| format!("the peer in PyTorch printed `{line}`"))
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("the peer in PyTorch ended with {status}");
+    }
+    serde_json::from_str(&last).with_context(|| format!("the peer in PyTorch printed `{last}`"))
 }
 
 /// memcheck and racecheck over the kernels of a small run.

@@ -106,6 +106,12 @@ impl Emulator {
         })
     }
 
+    /// `true` if a kernel that does the work of all threads of a block shall take them backwards: where the stride is not one.
+    #[must_use]
+    pub fn runs_backwards(&self) -> bool {
+        self.stride != 1
+    }
+
     /// The number of each thread of a grid in the order in which they run, and beside it the number of all.
     ///
     /// A kernel without barriers may run on this thread after thread.

@@ -5,12 +5,9 @@ use undertone_aggregation::AggregationError;
 use undertone_device_sum::{Cuda, DeviceError};
 use undertone_local::LocalError;
 
-use crate::call::{Call, Kernel};
+use crate::call::{Call, Kernel, THREADS};
 use crate::machine::{Trainer, TrainingMemory};
 use crate::{KERNELS, self_test};
-
-/// Threads of a block.
-const THREADS: u64 = 128;
 
 /// The most blocks per slot. The bits of a result do not depend on it.
 const MAX_BLOCKS: u64 = 4096;

@@ -23,7 +23,7 @@ impl Trainer for Emulator {
                     first,
                     stride,
                     slot,
-                    unused: 0,
+                    backwards: u32::from(self.runs_backwards()),
                 };
                 // SAFETY: the arrays of the call lie in this memory, because `Program` makes every call from the `Room` that the
                 // memory was taken for, and `Table` checks every token and row that stands in the table. All bit patterns are
