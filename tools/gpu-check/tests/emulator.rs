@@ -12,6 +12,7 @@ fn every_step_that_the_emulator_can_take_holds() {
         "determinism",
         "exactness",
         "speed",
+        "profile",
     ];
     let mut command = Command::new(env!("CARGO_BIN_EXE_undertone-gpu-check"));
     command.args(["--machine", "emulator", "--small"]);

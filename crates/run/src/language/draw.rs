@@ -30,60 +30,61 @@ pub(super) fn draw(
         let all = (0..).zip(logits.iter().copied()).filter(|&(id, _)| of(id));
         return noisiest(all, temperature, key);
     }
-    let mut likely = Vec::new();
-    if let Some(count) = top_k {
-        likely = best(logits, count, &of);
-    }
+    let mut likely = match top_k {
+        Some(count) => best(logits, count, of),
+        None => (0..)
+            .zip(logits.iter().copied())
+            .filter(|&(id, _)| of(id))
+            .collect(),
+    };
     if top_p < 1.0 {
-        let kept = match top_k {
-            Some(_) => nucleus(&likely, mass(likely.iter().copied(), temperature), options),
-            None => {
-                let all = (0..).zip(logits.iter().copied()).filter(|&(id, _)| of(id));
-                let total = mass(all, temperature);
-                // The nucleus is mostly small, so that the whole vocabulary need not be sorted.
-                let mut count = 64;
-                loop {
-                    likely = best(logits, count, &of);
-                    let kept = nucleus(&likely, total, options);
-                    if kept.is_some() || likely.len() < count {
-                        break kept;
-                    }
-                    count *= 8;
-                }
-            }
-        };
-        likely.truncate(kept.unwrap_or(likely.len()));
+        likely = nucleus(&likely, options);
     }
     noisiest(likely.into_iter(), temperature, key)
-}
-
-/// The largest logit, and the sum of `exp((logit - largest) / temperature)`.
-fn mass(candidates: impl Iterator<Item = (u32, f32)> + Clone, temperature: f64) -> (f32, f64) {
-    let largest = candidates
-        .clone()
-        .fold(f32::NEG_INFINITY, |top, (_, logit)| top.max(logit));
-    let sum = candidates
-        .map(|(_, logit)| weight(logit, largest, temperature))
-        .sum();
-    (largest, sum)
 }
 
 fn weight(logit: f32, largest: f32, temperature: f64) -> f64 {
     ((f64::from(logit) - f64::from(largest)) / temperature).exp()
 }
 
-/// Number of the likeliest candidates up to the first at which their sum reaches the wanted part of the total; `None` where all of these
-/// have less.
-fn nucleus(likely: &[(u32, f32)], (largest, total): (f32, f64), options: &GenerateOptions) -> Option<usize> {
-    let mut sum = 0.0;
-    let reached = likely.iter().position(|&(_, logit)| {
-        sum += weight(logit, largest, options.temperature);
-        sum >= options.top_p * total
+/// The likeliest candidates, up to the first at which their sum reaches `top_p` of the sum of all.
+///
+/// Where the distribution is flat, the nucleus is most of the vocabulary. So candidates are halved around the place in question and not
+/// sorted, which takes a time proportional to their number.
+fn nucleus(candidates: &[(u32, f32)], options: &GenerateOptions) -> Vec<(u32, f32)> {
+    // Below this number a sort is faster.
+    const FEW: usize = 32;
+    let largest = candidates
+        .iter()
+        .fold(f32::NEG_INFINITY, |top, &(_, logit)| top.max(logit));
+    let mut weighed: Vec<(f64, f32, u32)> = candidates
+        .iter()
+        .map(|&(id, logit)| (weight(logit, largest, options.temperature), logit, id))
+        .collect();
+    let by_likelihood = |a: &(f64, f32, u32), b: &(f64, f32, u32)| b.1.total_cmp(&a.1).then(a.2.cmp(&b.2));
+    let sum_of = |part: &[(f64, f32, u32)]| part.iter().map(|&(weight, ..)| weight).sum::<f64>();
+    let wanted = options.top_p * sum_of(&weighed);
+    // The candidates before `from` are in the nucleus and have this sum. Those from `to` on are not.
+    let (mut from, mut to, mut sum) = (0, weighed.len(), 0.0);
+    while to - from > FEW {
+        let half = (to - from) / 2;
+        weighed[from..to].select_nth_unstable_by(half, by_likelihood);
+        let likelier = sum_of(&weighed[from..from + half]);
+        match sum + likelier < wanted {
+            true => (from, sum) = (from + half, sum + likelier),
+            false => to = from + half,
+        }
+    }
+    weighed[from..to].sort_unstable_by(by_likelihood);
+    let last = weighed[from..to].iter().position(|&(weight, ..)| {
+        sum += weight;
+        sum >= wanted
     });
-    reached.map(|last| last + 1)
+    weighed.truncate(last.map_or(to, |last| from + last + 1));
+    weighed.into_iter().map(|(_, logit, id)| (id, logit)).collect()
 }
 
-/// The candidate with the largest sum of logit over temperature and noise; the first of equal ones.
+/// The candidate with the largest sum of logit over temperature and noise.
 fn noisiest(candidates: impl Iterator<Item = (u32, f32)> + Clone, temperature: f64, key: u64) -> Option<u32> {
     let largest = candidates
         .clone()
@@ -212,6 +213,36 @@ mod tests {
                 statistic < 199.0 + 2.0 * (199.0_f64 * 16.0).sqrt() + 32.0,
                 "{options:?}: {statistic}"
             );
+        }
+    }
+
+    #[test]
+    fn the_nucleus_of_a_large_vocabulary_is_that_of_its_definition() {
+        let flat: Vec<f32> = (0..5000).map(|id| noise_bits(1, id) as f32 / 1e20).collect();
+        let steep: Vec<f32> = (0..5000)
+            .map(|id| (noise_bits(2, id) >> 50) as f32 / 300.0)
+            .collect();
+        let equal = vec![0.25f32; 5000];
+        for logits in [flat, steep, equal] {
+            for top_p in [1e-9, 0.1, 0.5, 0.9, 0.99, 0.999_999] {
+                let options = options(0.8, None, top_p);
+                let all: Vec<(u32, f32)> = (0..).zip(logits.iter().copied()).collect();
+                let mut kept: Vec<usize> = nucleus(&all, &options)
+                    .iter()
+                    .map(|&(id, _)| id as usize)
+                    .collect();
+                kept.sort_unstable();
+                let expected = expected(&logits, &options, |_| true);
+                let wanted: Vec<usize> = (0..expected.len()).filter(|&id| expected[id] > 0.0).collect();
+                assert!(
+                    kept.len().abs_diff(wanted.len()) <= 1,
+                    "{top_p}: {} {}",
+                    kept.len(),
+                    wanted.len()
+                );
+                let shared = kept.iter().filter(|id| wanted.binary_search(id).is_ok()).count();
+                assert_eq!(shared, kept.len().min(wanted.len()), "{top_p}");
+            }
         }
     }
 
