@@ -15,7 +15,8 @@ use rand_core::SeedableRng;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{GivenShare, Message, RelayedShares, Roster, Survivors, Unmask};
 use undertone_secagg::{
-    Certificate, Client, Context, Digest32, Entry, Floors, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust, Vouch,
+    Certificate, Client, Context, Digest32, Entry, Floors, Server, SigningIdentity, Terms, ThreatModel,
+    Topology, Trust, Vouch,
 };
 
 const CLIENTS: u32 = 3;
@@ -64,8 +65,16 @@ fuzz_target!(|input: (bool, bool, Vec<Step>)| {
     let (active, certified_session, steps) = input;
     let active = active || certified_session;
     let issuer = Trust::Issuer(Arc::new(Backwards));
-    let floors = Floors::COMPILED.with_clients(3, 2).unwrap().with_trust(issuer).unwrap();
-    let threat_model = if active { ThreatModel::Active } else { ThreatModel::HonestButCurious };
+    let floors = Floors::COMPILED
+        .with_clients(3, 2)
+        .unwrap()
+        .with_trust(issuer)
+        .unwrap();
+    let threat_model = if active {
+        ThreatModel::Active
+    } else {
+        ThreatModel::HonestButCurious
+    };
     let context = Context {
         run: [0; 32],
         round: 0,
@@ -102,10 +111,18 @@ fuzz_target!(|input: (bool, bool, Vec<Step>)| {
                 {
                     let vouched = |entry: &Entry| {
                         let certificate = entry.certificate.as_ref();
-                        certificate.is_some_and(|certificate| Backwards.vouches(&entry.identity, certificate.as_bytes()))
+                        certificate.is_some_and(|certificate| {
+                            Backwards.vouches(&entry.identity, certificate.as_bytes())
+                        })
                     };
-                    let all = message.neighbours.iter().all(|neighbour| vouched(&neighbour.entry));
-                    assert!(all || !certified_session, "an accepted neighbour without a certificate");
+                    let all = message
+                        .neighbours
+                        .iter()
+                        .all(|neighbour| vouched(&neighbour.entry));
+                    assert!(
+                        all || !certified_session,
+                        "an accepted neighbour without a certificate"
+                    );
                     let _ = server.receive_shares(&shares);
                 }
             }

@@ -6,7 +6,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use undertone_secagg::message::{
-    AdvertiseKeys, Consistency, MaskedInput, MaskedInputRef, Message, RelayedShares, Roster, ShareKeys, Survivors, Unmask, UnmaskShares,
+    AdvertiseKeys, Consistency, MaskedInput, MaskedInputRef, Message, RelayedShares, Roster, ShareKeys,
+    Survivors, Unmask, UnmaskShares,
 };
 
 fn check<M: Message>(bytes: &[u8]) {
@@ -24,7 +25,13 @@ fuzz_target!(|bytes: &[u8]| {
         Some(&MaskedInput::KIND) => {
             check::<MaskedInput>(bytes);
             let (read, decoded) = (MaskedInputRef::decode(bytes), MaskedInput::decode(bytes));
-            assert_eq!(read.map(|input| input.packed), decoded.as_ref().map(|input| &input.packed[..]).map_err(Clone::clone));
+            assert_eq!(
+                read.map(|input| input.packed),
+                decoded
+                    .as_ref()
+                    .map(|input| &input.packed[..])
+                    .map_err(Clone::clone)
+            );
         }
         Some(&Survivors::KIND) => check::<Survivors>(bytes),
         Some(&Consistency::KIND) => check::<Consistency>(bytes),

@@ -14,8 +14,8 @@ use undertone_secagg::message::{
     AdvertiseKeys, Consistency, MaskedInput, MaskedInputRef, Message, ShareKeys, UnmaskShares,
 };
 use undertone_secagg::{
-    AddedInput, Certificate, Client, Context, Digest32, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust, UploadId,
-    Vouch,
+    AddedInput, Certificate, Client, Context, Digest32, Server, SigningIdentity, Terms, ThreatModel,
+    Topology, Trust, UploadId, Vouch,
 };
 
 #[derive(Debug, Arbitrary)]
@@ -23,11 +23,19 @@ enum Step {
     /// Any bytes as a message of their kind.
     Raw(Vec<u8>),
     /// The honest next message of a client, with bytes of it changed.
-    Honest { client: u8, at: u16, xor: u8, twice: bool, until: Until },
+    Honest {
+        client: u8,
+        at: u16,
+        xor: u8,
+        twice: bool,
+        until: Until,
+    },
     /// Commits an input that was added before.
     Commit,
     Close,
-    Ask { index: u32 },
+    Ask {
+        index: u32,
+    },
 }
 
 /// The point at which a worker stops that adds an input.
@@ -64,12 +72,20 @@ fn session(certified_session: bool) -> (Server, Vec<(Client, [u8; 32])>, ChaCha2
         terms: Terms::new(2, 1000, ThreatModel::Active).unwrap(),
     };
     let mut rng = ChaCha20Rng::from_seed([0; 32]);
-    let trust = if certified_session { Trust::Issuer(Arc::new(Backwards)) } else { Trust::Anyone };
+    let trust = if certified_session {
+        Trust::Issuer(Arc::new(Backwards))
+    } else {
+        Trust::Anyone
+    };
     let server = Server::new(context, trust).unwrap();
     let (mut clients, mut keys) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let identity = SigningIdentity::generate(&mut rng);
-        let identity = if certified_session { certified(identity) } else { identity };
+        let identity = if certified_session {
+            certified(identity)
+        } else {
+            identity
+        };
         let public = identity.public();
         let (client, message) = Client::join_simulation(identity, context, &mut rng);
         keys.push(message.encode());
@@ -83,7 +99,11 @@ fn add(server: &mut Server, held: &mut Vec<AddedInput>, bytes: &[u8], until: Unt
     let Ok(input) = MaskedInputRef::decode(bytes) else {
         return;
     };
-    let Ok(ticket) = server.admit_input(&input.session, input.index, UploadId([bytes[bytes.len() - 1]; 32])) else {
+    let Ok(ticket) = server.admit_input(
+        &input.session,
+        input.index,
+        UploadId([bytes[bytes.len() - 1]; 32]),
+    ) else {
         return;
     };
     if until == Until::Admitted {
@@ -119,7 +139,13 @@ fuzz_target!(|input: (bool, Vec<Step>)| {
                 honest &= bytes.get(1) != Some(&MaskedInput::KIND);
                 receive(&mut server, &bytes);
             }
-            Step::Honest { client, at, xor, twice, until } => {
+            Step::Honest {
+                client,
+                at,
+                xor,
+                twice,
+                until,
+            } => {
                 let place = usize::from(client) % 3;
                 let (machine, public) = &mut clients[place];
                 let mut vector = ModularVec::from_residues(Modulus::new(1000).unwrap(), &[1u32, 1]).unwrap();
@@ -132,8 +158,16 @@ fuzz_target!(|input: (bool, Vec<Step>)| {
                                 .relayed_shares(index)
                                 .and_then(|m| machine.receive_shares(&m, &mut vector).map(|m| m.encode()))
                         })
-                        .or_else(|_| server.survivors().and_then(|m| machine.receive_survivors(&m).map(|m| m.encode())))
-                        .or_else(|_| server.unmask(index).and_then(|m| machine.receive_unmask(&m).map(|m| m.encode())))
+                        .or_else(|_| {
+                            server
+                                .survivors()
+                                .and_then(|m| machine.receive_survivors(&m).map(|m| m.encode()))
+                        })
+                        .or_else(|_| {
+                            server
+                                .unmask(index)
+                                .and_then(|m| machine.receive_unmask(&m).map(|m| m.encode()))
+                        })
                         .ok()
                 });
                 let mut bytes = next.unwrap_or_else(|| keys[place].clone());
@@ -162,7 +196,10 @@ fuzz_target!(|input: (bool, Vec<Step>)| {
                     .or_else(|_| {
                         server.finish().map(|outcome| {
                             let count = u64::from(outcome.included.count());
-                            assert!(!honest || outcome.sum.iter().all(|x| x == count), "a sum over others");
+                            assert!(
+                                !honest || outcome.sum.iter().all(|x| x == count),
+                                "a sum over others"
+                            );
                         })
                     });
             }
