@@ -28,7 +28,12 @@ use undertone_planner::account::AccountArgs;
 /// The guarantee of a run bounds what its model can reveal about any one user, under the conditions that the run prints:
 /// epsilon, delta, the sampling of users and the relation between neighbouring data sets.
 #[derive(Debug, Parser)]
-#[command(name = "undertone", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "undertone",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
 struct Arguments {
     /// Print one JSON document instead of tables and progress bars.
     #[arg(long, global = true)]
