@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler as _TorchSampler
 
-from ._native import Released, Round, Sampler, Session
+from ._device import Audit, DeviceSum
+from ._native import ClipReport, Released, Round, Sampler, Session
 from ._run import Run
 
 __all__ = ["BatchSampler", "PrivateOptimizer", "allow_empty"]
@@ -98,8 +99,13 @@ class PrivateOptimizer:
     """A session around a PyTorch optimizer: the gradients of each unit go to the session, and its average comes back as the gradient.
 
     The gradients of all parameters become views of one flat buffer. A unit's gradient is read from there and the average is
-    written to there, so nothing is copied on the way, but for the private copy that the session bounds. Where the parameters are
-    on another device than the CPU, one copy goes there and one comes back.
+    written to there, so nothing is copied on the way, but for the private copy that the session bounds.
+
+    Where the parameters are on another device than the CPU, such as a GPU, that device measures each unit and adds it up, in
+    integers by the rule of the session. So the sum has the bits that the CPU would give. It goes to the CPU once in a round, and
+    the average comes back. `privacy.json` then says what the guarantee assumes of the device. `sum_on_device=False` copies each
+    unit to the CPU in place of that, and `True` makes the sum by the operations of torch on the CPU too. Without clipping the sum
+    is always made by the CPU.
 
     A unit may change the parameters, to train locally. They are put back at its end, so that the next unit and `step` start from what
     the last `step` released. A round keeps one copy of the parameters for that.
@@ -137,6 +143,7 @@ class PrivateOptimizer:
         users: int,
         examples: Any = None,
         resume: bool = False,
+        sum_on_device: bool | None = None,
     ) -> None:
         self.inner = inner
         self._parameters = _named(inner)
@@ -159,6 +166,12 @@ class PrivateOptimizer:
             self._views.append(self._flat[start : start + parameter.numel()].view(parameter.shape))
             start += parameter.numel()
         self._round: Round | None = None
+        on_cpu = first.device.type == "cpu"
+        self._sums_on_device = not on_cpu if sum_on_device is None else sum_on_device
+        self._sum: DeviceSum | None = None
+        # Where the average is written: copies to a device are faster from memory that the system does not move.
+        self._out = self._flat if on_cpu else torch.zeros(dim, pin_memory=first.device.type == "cuda")
+        self._audit = Audit(self._out)
         # The parameters at the start of the round, and where they stood.
         self._kept: list[torch.Tensor] = []
         self._places: list[tuple[int, int]] = []
@@ -183,6 +196,9 @@ class PrivateOptimizer:
             self._round = round
             self._kept = [parameter.detach().clone() for parameter in self._parameters.values()]
             self._places = self._states()
+            groups = round._device_groups() if self._sums_on_device else None
+            if self._sum is None and groups is not None:
+                self._sum = DeviceSum(self._flat, groups)
             yield round
 
     def _open(self) -> Round:
@@ -196,7 +212,10 @@ class PrivateOptimizer:
 
     def _check_released(self) -> None:
         """Refuse parameters that were changed between units: without noise, such a change shows in the model."""
-        for (name, _), now, before in zip(self._parameters.items(), self._states(), self._places, strict=True):
+        states = self._states()
+        if states == self._places:
+            return
+        for (name, _), now, before in zip(self._parameters.items(), states, self._places, strict=True):
             if now != before:
                 raise RuntimeError(
                     f"{name}: expected the parameter that the last step released, got another: change parameters in a unit, which puts "
@@ -206,6 +225,8 @@ class PrivateOptimizer:
     def _put_back(self) -> None:
         """Put back the parameters that a unit changed."""
         states = self._states()
+        if states == self._places:
+            return
         with torch.no_grad():
             for parameter, kept, now, before in zip(
                 self._parameters.values(), self._kept, states, self._places, strict=True
@@ -230,18 +251,31 @@ class PrivateOptimizer:
         finally:
             self._put_back()
         self._check_shared()
-        self.last = round.add(unit, self._flat.detach().cpu())
+        self.last = self._add(round, unit)
+
+    def _add(self, round: Round, unit: int) -> ClipReport:
+        """Adds the gradient as the update of a unit. On a device it is copied for the one unit of a round that the session audits."""
+        if self._sum is None:
+            return round.add(unit, self._flat.detach().cpu())
+        report, factors = round._add_on_device(unit, self._sum.norms())
+        if round._audits(unit):
+            self._audit.start(self._flat, round._audit)
+        self._sum.add(factors)
+        return report
 
     def step(self) -> Released:
         """Releases the round into the gradients, and steps the inner optimizer."""
         round = self._open()
         self._check_released()
-        out = self._flat if self._flat.device.type == "cpu" else torch.zeros_like(self._flat, device="cpu")
+        if self._sum is not None:
+            self._audit.wait()
+            for first, part in self._sum.parts():
+                round._merge_device(first, part)
         self._flat.zero_()
-        released = round.release(out)
+        released = round.release(self._out)
         self._round = None
-        if out is not self._flat:
-            self._flat.copy_(out)
+        if self._out is not self._flat:
+            self._flat.copy_(self._out)
         self._share()
         self.inner.step()
         return released

@@ -13,7 +13,7 @@ use crate::layout::{Block, ParamLayout};
 use crate::sum::FixedPointSum;
 use crate::weight::check_weight;
 
-pub use device::{DevicePart, DeviceSum, Factor};
+pub use device::{DevicePart, DeviceSum, DeviceUnits, Factor};
 
 /// The treatment of an update that holds infinities or NaN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -38,7 +38,8 @@ pub const SUM_LIMIT: f64 = 2.0 * UPDATE_LIMIT;
 pub(crate) struct FixedPointSum {
     /// Block `b` of the values is reached only under lock `b`.
     values: Vec<UnsafeCell<i64>>,
-    locks: Vec<Mutex<()>>,
+    /// `true` for blocks that were written.
+    locks: Vec<Mutex<bool>>,
     weight: AtomicI64,
     /// Where the next addition starts, so that concurrent additions do not queue behind one another.
     next_start: AtomicUsize,
@@ -54,8 +55,9 @@ impl FixedPointSum {
     /// An empty sum over `len` coordinates.
     pub(crate) fn new(len: usize) -> Self {
         Self {
-            values: vec![0i64; len].into_iter().map(UnsafeCell::new).collect(),
-            locks: (0..len.div_ceil(BLOCK)).map(|_| Mutex::new(())).collect(),
+            // Memory that is zero already is not touched before something is added.
+            values: bytemuck::zeroed_vec(len),
+            locks: (0..len.div_ceil(BLOCK)).map(|_| Mutex::new(false)).collect(),
             weight: AtomicI64::new(0),
             next_start: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
@@ -103,18 +105,43 @@ impl FixedPointSum {
         })
     }
 
-    /// Adds another sum of this grid and its weight in the steps of [`steps_of_weight`].
+    /// Adds a part of another sum of this grid, from place `first` on, and a weight in the steps of [`steps_of_weight`].
     ///
     /// # Errors
-    /// A wrong length: nothing is added then. [`AggregationError::SumOverflow`] when the sum leaves its range: the sum is then lost.
-    pub(crate) fn merge(&self, sum: &[i64], weight: i64) -> Result<()> {
-        check_len("sum", self.values.len(), sum.len())?;
-        self.change(weight, |first, values| add_steps(values, &sum[first..]))
+    /// A part that does not lie in the sum: nothing is added then. [`AggregationError::SumOverflow`] if the sum leaves its range: the
+    /// sum is then lost.
+    pub(crate) fn merge_part(&self, first: usize, part: &[i64], weight: i64) -> Result<()> {
+        let end = first.saturating_add(part.len());
+        check_len(
+            "part of a sum",
+            self.values.len().saturating_sub(first).min(part.len()),
+            part.len(),
+        )?;
+        let blocks = match part.is_empty() {
+            true => 0..0,
+            false => first / BLOCK..(end - 1) / BLOCK + 1,
+        };
+        self.change_blocks(weight, blocks, |start, values| {
+            let (from, to) = (first.max(start), end.min(start + values.len()));
+            add_steps(
+                &mut values[from - start..to - start],
+                &part[from - first..to - first],
+            )
+        })
     }
 
     /// Adds the weight and lets `add` change the values block by block, given the place of the first. It returns `true` if any
     /// value overflowed.
     fn change(&self, weight: i64, add: impl Fn(usize, &mut [i64]) -> bool) -> Result<()> {
+        self.change_blocks(weight, 0..self.locks.len(), add)
+    }
+
+    fn change_blocks(
+        &self,
+        weight: i64,
+        range: Range<usize>,
+        add: impl Fn(usize, &mut [i64]) -> bool,
+    ) -> Result<()> {
         let overflow = |index| {
             self.failed.store(true, Ordering::SeqCst);
             Err(AggregationError::SumOverflow {
@@ -129,10 +156,10 @@ impl FixedPointSum {
         {
             return overflow(0);
         }
-        let blocks = self.locks.len();
+        let blocks = range.len();
         let start = self.next_start.fetch_add(1, Ordering::Relaxed);
         for step in 0..blocks {
-            let block = (start + step) % blocks;
+            let block = range.start + (start.wrapping_add(step)) % blocks;
             let first = block * BLOCK;
             if self.with_block(block, |values| add(first, values))? {
                 return overflow(first);
@@ -197,11 +224,15 @@ impl FixedPointSum {
 
     fn with_block<T>(&self, block: usize, change: impl FnOnce(&mut [i64]) -> T) -> Result<T> {
         let cells = &self.values[block * BLOCK..self.values.len().min((block + 1) * BLOCK)];
-        let _guard = self.locks[block].lock().map_err(|_| AggregationError::Poisoned)?;
+        let mut written = self.locks[block].lock().map_err(|_| AggregationError::Poisoned)?;
         // SAFETY: the cells of this block are reached only here and only while its lock is held, so the slice is the
         // only reference to them; `UnsafeCell<i64>` has the layout of `i64`.
         let values =
             unsafe { std::slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), cells.len()) };
+        if !std::mem::replace(&mut *written, true) {
+            // The system gives a page at its first write. A read before that write would cost as much again.
+            values.fill(0);
+        }
         Ok(change(values))
     }
 }

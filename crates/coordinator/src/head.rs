@@ -549,6 +549,7 @@ impl RunHead {
             survivors: who.survivors,
             abandoned: average.is_none(),
             quarantined,
+            summed_on_device: who.summed_on_device,
             participants: who.names,
             lost: who.lost,
             attempts: who.attempts,

@@ -28,6 +28,9 @@ pub struct UnitSlots<M: Machine> {
     limbs: M::Memory<u64>,
     factors: M::Memory<u32>,
     sum: M::Memory<u64>,
+    /// Memory of the host for one update and for the sum. It is used again, because new memory of this size costs more than its use.
+    update: Wiped<f32>,
+    merged: Wiped<i64>,
 }
 
 impl<M: Machine> UnitSlots<M> {
@@ -58,6 +61,8 @@ impl<M: Machine> UnitSlots<M> {
             limbs: machine.zeros::<u64>(4 * places)?,
             factors: machine.zeros::<u32>(2 * places)?,
             sum: machine.zeros::<u64>(len)?,
+            update: Wiped::default(),
+            merged: Wiped::default(),
             groups,
             machine,
         })
@@ -145,7 +150,8 @@ impl<M: Machine> UnitSlots<M> {
     /// # Errors
     /// The machine failed.
     pub fn take(&mut self) -> Result<DeviceSum> {
-        let mut sum = Wiped::from(vec![0i64; self.len]);
+        let mut sum = std::mem::take(&mut self.merged);
+        sum.resize(self.len, 0);
         self.machine
             .read::<u64>(&self.sum, 0, cast_slice_mut(sum.as_mut_slice()))?;
         self.machine.clear::<u64>(&mut self.sum)?;
@@ -245,5 +251,13 @@ impl<M: Machine> DevicePart for UnitSlots<M> {
     fn apply(&mut self, factors: &[Factor]) -> Result<DeviceSum, AggregationError> {
         self.add(factors)?;
         Ok(self.take()?)
+    }
+
+    fn lend(&mut self) -> Wiped<f32> {
+        std::mem::take(&mut self.update)
+    }
+
+    fn take_back(&mut self, update: Wiped<f32>, sum: DeviceSum) {
+        (self.update, self.merged) = (update, sum.into_memory());
     }
 }

@@ -4,6 +4,7 @@
 //! The other program keeps parameters and optimizer. `undertone verify` checks the finished folder.
 
 mod config;
+mod device;
 mod journal;
 mod open;
 mod round;
@@ -17,14 +18,14 @@ use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::kept_examples;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::privacy_report::Claims;
-use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
-use undertone_coordinator::task::Algorithm;
+use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry, PrivacyReport};
+use undertone_coordinator::task::{Algorithm, ClipConfig};
 use undertone_models::weights;
 use undertone_text::VocabProvenance;
 
 use crate::checkpoint::{self, State};
 use crate::driver::workspace::{self, RunDirectory};
-use crate::driver::{FINISHED_FILES, MODEL_FILE, fresh_bytes};
+use crate::driver::{FINISHED_FILES, MODEL_FILE, fresh_bytes, fresh_number};
 use crate::error::{Result, RunError};
 use crate::files;
 use crate::manifest::Manifest;
@@ -186,7 +187,8 @@ impl Session {
         if cohort.widened {
             opened = head.open(self.people.cohorts.accounted()?)?;
         }
-        Round::new(opened, cohort, self.config.task.user_update.group_size)
+        let group_size = self.config.task.user_update.group_size;
+        Round::new(opened, cohort, group_size, fresh_number()?)
     }
 
     /// The open round.
@@ -230,16 +232,19 @@ impl Session {
     /// The entropy of the noise and the line of the ledger are durable before `out` is touched. After an error it is untouched.
     ///
     /// # Errors
-    /// No open round; an `out` of another length, which leaves the round open; everything else stops the session, and it has to be made
+    /// No open round; an `out` of another length, or units on a device whose sum was not merged, which leave the round open; everything else stops the session, and it has to be made
     /// anew with `resume`.
     pub fn release(&mut self, out: &mut [f32]) -> Result<Released> {
-        if self.open_round().is_some() && out.len() != self.dim() {
-            return Err(AggregationError::Length {
-                what: "out",
-                expected: self.dim(),
-                got: out.len(),
+        if let Some(round) = self.open_round() {
+            if out.len() != self.dim() {
+                return Err(AggregationError::Length {
+                    what: "out",
+                    expected: self.dim(),
+                    got: out.len(),
+                }
+                .into());
             }
-            .into());
+            round.check_device()?;
         }
         let (head, round) = match std::mem::replace(&mut self.stage, Stage::Stopped) {
             Stage::Open(head, round) => (head, round),
@@ -267,6 +272,8 @@ impl Session {
             return Err(STOPPED);
         };
         out.copy_from_slice(average.values());
+        let scaled = matches!(self.config.task.clip, ClipConfig::Flat { normalised: true, .. });
+        let norm = if scaled { norm_of(out) } else { next.release_norm };
         self.rounds = next.head.round();
         self.stage = Stage::Between(Box::new(next.head));
         Ok(Released {
@@ -274,7 +281,7 @@ impl Session {
             sha256,
             clip_norm: next.entry.clip_norm,
             noise_std: next.entry.noise_std,
-            norm: norm_of(out),
+            norm,
         })
     }
 
@@ -352,7 +359,8 @@ impl Session {
     fn write_privacy(&mut self, head: &RunHead) -> Result<PrivacyReport> {
         let entries = self.store.lines()?;
         let planned = self.people.planned.clone();
-        let report = claims(&self.config, head.plan(), self.counts(), planned).report(&entries, None)?;
+        let claims = claims(&self.config, head.plan(), self.counts(), planned, &entries);
+        let report = claims.report(&entries, None)?;
         self.directory.write_privacy(&self.config.task.name, &report)?;
         Ok(report)
     }
@@ -423,12 +431,13 @@ impl Session {
     }
 }
 
-/// The claims of a session, which verification makes again.
+/// The claims of a session with this ledger, which verification makes again.
 pub(crate) fn claims<'a>(
     config: &'a SessionConfig,
     plan: &'a PrivacyPlan,
     counts: ParameterCounts,
     planned: Option<GuaranteeRecord>,
+    entries: &[LedgerEntry],
 ) -> Claims<'a> {
     Claims {
         task: &config.task,
@@ -440,7 +449,7 @@ pub(crate) fn claims<'a>(
         plan,
         planned,
         estimate: None,
-        assumption: None,
+        assumption: device::assumption(entries),
     }
 }
 

@@ -210,7 +210,14 @@ impl Run<'_> {
             Subject::Task { file, .. } => Ok(Claims::of_task(file, self.counts, &self.plan)?),
             Subject::Session(config) => {
                 let planned = self.plan.planned()?;
-                Ok(crate::session::claims(config, &self.plan, self.counts, planned))
+                let entries = &self.entries;
+                Ok(crate::session::claims(
+                    config,
+                    &self.plan,
+                    self.counts,
+                    planned,
+                    entries,
+                ))
             }
             Subject::Run(config) => Ok(Claims {
                 task: &config.task,

@@ -3,10 +3,13 @@
 use pyo3::prelude::*;
 use undertone_run::session as run;
 
-use super::{Session, writable};
-use crate::buffer::{Array, read, read_integers};
+use super::{Session, device, writable};
+use crate::buffer::{Array, View, read, read_integers};
 use crate::clip_report::ClipReport;
 use pyo3::exceptions::{PyTypeError, PyValueError};
+
+/// The first and the last-but-one place of a stretch of values.
+type Span = (usize, usize);
 
 /// An open round of a session: its users, and the sum of what they contribute.
 ///
@@ -138,6 +141,47 @@ impl Round {
             clip_norm: released.clip_norm,
             noise_std: released.noise_std,
             norm: released.norm,
+        })
+    }
+
+    /// The first and the last-but-one place of each span of values that are bounded together, group after group; `None` without
+    /// clipping, because a device adds only what it bounds.
+    fn _device_groups(&self, py: Python<'_>) -> PyResult<Option<Vec<Vec<Span>>>> {
+        let groups = self.open(py, |_, round| Ok(round.device_groups()))?;
+        let places =
+            |spans: Vec<std::ops::Range<usize>>| spans.iter().map(|span| (span.start, span.end)).collect();
+        Ok(groups.map(|groups| groups.into_iter().map(places).collect()))
+    }
+
+    /// True if this unit needs `_audit` after `_add_on_device`.
+    fn _audits(&self, py: Python<'_>, unit: usize) -> PyResult<bool> {
+        self.open(py, |_, round| Ok(round.audits(unit)))
+    }
+
+    /// Takes the norms of a unit that a device measured, five int64 numbers for each group, and gives for each group the factor and
+    /// the number of halvings by which the device adds the unit. After an error the device must add nothing.
+    fn _add_on_device(
+        &self,
+        py: Python<'_>,
+        unit: usize,
+        norms: &Bound<'_, PyAny>,
+    ) -> PyResult<(ClipReport, Vec<(u32, u32)>)> {
+        let norms = device::limbs(norms)?;
+        let factor = self.open(py, |_, round| round.add_on_device(unit, &norms))?;
+        Ok((ClipReport::of(factor.added()), factor.groups()))
+    }
+
+    /// Computes the norms of the audited unit again, from its update: float32 memory on the CPU, which nobody writes meanwhile.
+    fn _audit(&self, py: Python<'_>, update: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut update = View::<f32>::writable(update, "update")?;
+        self.open(py, move |_, round| round.audit(update.as_mut()))
+    }
+
+    /// Takes the next part of the sum that a device computed of its units: int64 memory on the CPU, from place `first` on.
+    fn _merge_device(&self, py: Python<'_>, first: usize, part: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mut part = View::<i64>::writable(part, "part")?;
+        self.open(py, move |_, round| {
+            crate::threads::install(|| round.merge_device(first, part.as_mut()))
         })
     }
 

@@ -1,5 +1,7 @@
 //! Contributions whose updates lie in the memory of a device such as a GPU: it adds them by factors that are computed here.
 
+use std::ops::Range;
+
 use super::{Added, Bound, BoundedSum, NonFinite};
 use crate::clip::{ClipReport, Clipping, ExactNorm, Limbs, Scaling};
 use crate::error::{AggregationError, Result, check_len, setting};
@@ -39,6 +41,16 @@ pub trait DevicePart: Send {
     /// # Errors
     /// Factors of another number of units or groups, or the device failed.
     fn apply(&mut self, factors: &[Factor]) -> Result<DeviceSum>;
+
+    /// Lends memory of the host for one update, so that a part need not take it anew. It may be empty.
+    fn lend(&mut self) -> Wiped<f32> {
+        Wiped::default()
+    }
+
+    /// Takes back the memory of an update and of a sum that is merged.
+    fn take_back(&mut self, update: Wiped<f32>, sum: DeviceSum) {
+        drop((update, sum));
+    }
 }
 
 /// A sum that a device computed, in steps of `2^-40`. It can only be merged into a [`BoundedSum`], and is cleared when it is dropped.
@@ -60,6 +72,18 @@ impl DeviceSum {
     #[must_use]
     pub fn new(values: Vec<i64>) -> Self {
         Self(values.into())
+    }
+
+    /// Takes a copy of other values in the memory of those before.
+    pub fn copy_from(&mut self, values: &[i64]) {
+        self.0.clear();
+        self.0.extend_from_slice(values);
+    }
+
+    /// The memory of the sum, to be filled again.
+    #[must_use]
+    pub fn into_memory(self) -> Wiped<i64> {
+        self.0
     }
 }
 
@@ -93,6 +117,62 @@ impl Factor {
     #[must_use]
     pub fn added(&self) -> Added {
         self.report.map_or(Added::Discarded, ClipReport::added)
+    }
+}
+
+/// The units of a sum that a device computes: their weight together, and the largest magnitude that they can give to its places.
+///
+/// A caller whose device adds the units of a round one after the other counts each of them here, before the device adds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceUnits {
+    units: usize,
+    weight: i64,
+    /// For each group.
+    reach: Vec<u128>,
+    /// The places of the groups, each with the index of its group.
+    spans: Vec<(Range<usize>, usize)>,
+}
+
+impl DeviceUnits {
+    /// No units yet, of a sum with this bound.
+    #[must_use]
+    pub fn none(bound: &Bound) -> Self {
+        let groups = bound.groups();
+        let of_group = |(group, blocks): (usize, &Vec<Block>)| {
+            let spans: Vec<_> = blocks.iter().flat_map(Block::spans).collect();
+            spans.into_iter().map(move |span| (span, group))
+        };
+        Self {
+            units: 0,
+            weight: 0,
+            reach: vec![0; groups.len()],
+            spans: groups.iter().enumerate().flat_map(of_group).collect(),
+        }
+    }
+
+    /// The number of units.
+    #[must_use]
+    pub fn units(&self) -> usize {
+        self.units
+    }
+
+    /// Counts a unit that the device will add by these factors.
+    ///
+    /// # Errors
+    /// Factors of other groups; [`AggregationError::SumOverflow`] for units that could leave the range of the sum together. The unit
+    /// is not counted then, and the device must not add it.
+    pub fn count(&mut self, factor: &Factor) -> Result<()> {
+        check_len("factors of a unit", self.reach.len(), factor.groups.len())?;
+        let sums = self.reach.iter().zip(&factor.groups);
+        let reach: Vec<u128> = sums.map(|(sum, group)| sum.saturating_add(group.reach)).collect();
+        if let Some(group) = reach.iter().position(|&reach| reach > SUM_ROOM) {
+            let first = self.spans.iter().find(|(_, of)| *of == group);
+            return Err(overflow(first.map_or(0, |(span, _)| span.start)));
+        }
+        self.reach = reach;
+        self.units += 1;
+        self.weight = self.weight.saturating_add(factor.weight);
+        Ok(())
     }
 }
 
@@ -146,7 +226,7 @@ impl BoundedSum {
         for ((norm, bound), blocks) in norms.iter().zip(bounds).zip(&blocks) {
             let scaling = Scaling::of_norm(norm, bound, weight);
             if bound >= UPDATE_LIMIT && scaling.leaves_range() {
-                return Err(overflow(blocks));
+                return Err(overflow(blocks.first().map_or(0, |block| block.offset)));
             }
             square += norm.square();
             clipped |= scaling.shortens();
@@ -176,21 +256,53 @@ impl BoundedSum {
     /// [`AggregationError::DeviceSum`] for a value that is too large. Nothing is added then. [`AggregationError::SumOverflow`] if
     /// this sum leaves its range: it is then lost.
     pub fn merge_device(&self, sum: &DeviceSum, factors: &[Factor]) -> Result<()> {
-        let values = &sum.0;
-        check_len("sum of the device", self.bound.layout.len(), values.len())?;
-        let groups = self.bound.groups();
-        for (blocks, reach) in groups.iter().zip(self.reach(factors)?) {
-            for span in blocks.iter().flat_map(Block::spans) {
-                let too_large = |value: &i64| u128::from(value.unsigned_abs()) > reach;
-                if let Some(place) = values[span.clone()].iter().position(too_large) {
-                    let index = span.start + place;
-                    return Err(AggregationError::DeviceSum { index });
-                }
+        check_len("sum of the device", self.bound.layout.len(), sum.0.len())?;
+        self.merge_part(0, sum, &self.reach(factors)?)
+    }
+
+    /// Adds a part of the sum that a device computed of units that were counted one by one, from place `first` on. The weight of the
+    /// units comes with the part that begins at place 0.
+    ///
+    /// # Guarantee
+    /// The part is refused if a value of it is larger than the units can make it.
+    ///
+    /// # Errors
+    /// A part that does not lie in the sum; units of other groups; [`AggregationError::DeviceSum`] for a value that is too large.
+    /// Nothing is added then. [`AggregationError::SumOverflow`] if this sum leaves its range: it is then lost.
+    pub fn merge_part(&self, first: usize, part: &DeviceSum, units: &DeviceUnits) -> Result<()> {
+        let values = &part.0;
+        check_len(
+            "groups of the device's units",
+            self.bound.groups().len(),
+            units.reach.len(),
+        )?;
+        let end = first.saturating_add(values.len());
+        for (span, group) in &units.spans {
+            let (from, to) = (span.start.max(first), span.end.min(end));
+            if from >= to {
+                continue;
+            }
+            let too_large = |value: &i64| u128::from(value.unsigned_abs()) > units.reach[*group];
+            if let Some(place) = values[from - first..to - first].iter().position(too_large) {
+                return Err(AggregationError::DeviceSum { index: from + place });
             }
         }
-        let weights = factors.iter().map(|factor| factor.weight);
-        let weight = weights.fold(0, i64::saturating_add);
-        self.sum.merge(values, weight)
+        let weight = if first == 0 { units.weight } else { 0 };
+        self.sum.merge_part(first, values, weight)
+    }
+
+    /// Computes the norms of an update again, which a device has measured.
+    ///
+    /// # Errors
+    /// A wrong length; a wrong number of norms; [`AggregationError::DeviceNorm`] if a norm differs.
+    pub fn check_norms(&self, norms: &[Limbs], update: &[f32]) -> Result<()> {
+        let groups = self.bound.groups();
+        check_len("update", self.bound.layout.len(), update.len())?;
+        check_len("norms of a unit", groups.len(), norms.len())?;
+        match is_norm(norms, &groups, update) {
+            true => Ok(()),
+            false => Err(AggregationError::DeviceNorm { unit: 0 }),
+        }
     }
 
     /// Adds the units of a part of a device, whose weights lie in `[0, 1]`, and returns the outcome for each.
@@ -222,7 +334,8 @@ impl BoundedSum {
         if let Some(&unit) = audited.iter().find(|&&unit| unit >= units) {
             return Err(setting("audited", "below the number of units", unit as f64));
         }
-        let mut update = Wiped::from(vec![0.0; self.bound.layout.len()]);
+        let mut update = part.lend();
+        update.resize(self.bound.layout.len(), 0.0);
         if self.bound.clipping == Clipping::None {
             let add = |(unit, &weight)| {
                 part.update(unit, &mut update)?;
@@ -259,23 +372,15 @@ impl BoundedSum {
         self.reach(&factors)?;
         let sum = part.apply(&factors)?;
         self.merge_device(&sum, &factors)?;
+        part.take_back(update, sum);
         Ok(factors.iter().map(Factor::added).collect())
     }
 
-    /// The largest magnitude that the units of a device can give to a place of each group.
-    fn reach(&self, factors: &[Factor]) -> Result<Vec<u128>> {
-        let groups = self.bound.groups();
-        let mut reach = vec![0u128; groups.len()];
-        for factor in factors {
-            check_len("factors of a unit", groups.len(), factor.groups.len())?;
-            for (reach, group) in reach.iter_mut().zip(&factor.groups) {
-                *reach = reach.saturating_add(group.reach);
-            }
-        }
-        match reach.iter().position(|&reach| reach > SUM_ROOM) {
-            Some(group) => Err(overflow(&groups[group])),
-            None => Ok(reach),
-        }
+    /// Counts the units of these factors.
+    fn reach(&self, factors: &[Factor]) -> Result<DeviceUnits> {
+        let mut units = DeviceUnits::none(&self.bound);
+        factors.iter().try_for_each(|factor| units.count(factor))?;
+        Ok(units)
     }
 }
 
@@ -289,10 +394,13 @@ fn is_norm(norms: &[Limbs], groups: &[Vec<Block>], update: &[f32]) -> bool {
     })
 }
 
-/// The error of a group whose values leave the range of the sum.
-fn overflow(blocks: &[Block]) -> AggregationError {
+/// The error of a group, from this place on, whose values leave the range of the sum.
+fn overflow(index: usize) -> AggregationError {
     AggregationError::SumOverflow {
-        index: blocks.first().map_or(0, |block| block.offset),
+        index,
         limit: UPDATE_LIMIT,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ use undertone_coordinator::head::Opened;
 use undertone_coordinator::kept_examples::Example;
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
 
+use super::device::OnDevice;
 use crate::error::{Result, RunError};
 use crate::source::sum_of_bits;
 
@@ -24,7 +25,8 @@ pub struct Round {
     cohort: Cohort,
     /// The sampled examples, with example-level sampling.
     examples: Option<Vec<Example>>,
-    sum: BoundedSum,
+    pub(super) sum: BoundedSum,
+    pub(super) device: OnDevice,
     /// The sum of the users' bits, where clipping is adaptive.
     bits: Option<BoundedSum>,
     /// `true` for units that have contributed.
@@ -34,7 +36,13 @@ pub struct Round {
 }
 
 impl Round {
-    pub(super) fn new(opened: Opened, mut cohort: Cohort, group_size: Option<u32>) -> Result<Self> {
+    /// A random number chooses the unit whose norm is computed again where a device measures it.
+    pub(super) fn new(
+        opened: Opened,
+        mut cohort: Cohort,
+        group_size: Option<u32>,
+        random: u64,
+    ) -> Result<Self> {
         let examples: Option<Vec<Example>> = cohort.microbatches.take().map(|all| all.concat());
         let units = examples.as_ref().map_or(cohort.users.len(), Vec::len);
         let given = match (&examples, group_size) {
@@ -45,6 +53,7 @@ impl Round {
         let bits = opened.estimate().map(|_| sum_of_bits()).transpose()?;
         Ok(Self {
             sum: BoundedSum::new(opened.bound().clone()),
+            device: OnDevice::new(opened.bound(), units, random),
             bits,
             taken: (0..units).map(|_| AtomicBool::new(false)).collect(),
             opened,
@@ -98,15 +107,21 @@ impl Round {
         // After an error nothing was added, or the sum is lost as a whole.
         let added = self.sum.add(update, 1.0);
         let added = added.inspect_err(|_| taken.store(false, Ordering::Release))?;
+        self.add_bit(added)?;
+        Ok(added)
+    }
+
+    /// Adds the bit of a unit, where clipping is adaptive.
+    pub(super) fn add_bit(&self, added: Added) -> Result<()> {
         if let (Some(bits), Some(estimate)) = (&self.bits, self.opened.estimate()) {
             // PRIVACY: one bit per unit, whatever happened to the update.
             let below = added.report().norm <= estimate;
             bits.add(&[if below { 0.5 } else { -0.5 }], 1.0)?;
         }
-        Ok(added)
+        Ok(())
     }
 
-    fn unit(&self, unit: usize) -> Result<&AtomicBool> {
+    pub(super) fn unit(&self, unit: usize) -> Result<&AtomicBool> {
         let expected = || match self.taken.len() {
             0 => "the round has no unit".to_owned(),
             units => format!("expected a unit from 0 to {}", units - 1),
@@ -116,7 +131,7 @@ impl Round {
             .ok_or_else(|| self.refused(unit, &expected()))
     }
 
-    fn refused(&self, unit: usize, reason: &str) -> RunError {
+    pub(super) fn refused(&self, unit: usize, reason: &str) -> RunError {
         RunError::Unit {
             round: self.index(),
             unit,
@@ -139,6 +154,7 @@ impl Round {
 
     /// Ends the summation.
     pub(super) fn close(self) -> (Opened, Gathered) {
+        let summed_on_device = self.summed_on_device();
         let in_sum = self.taken.iter().map(|taken| taken.load(Ordering::Acquire));
         let examples = self.given.as_ref().map(|given| {
             let counts = given.iter().map(|count| count.load(Ordering::Acquire));
@@ -150,6 +166,7 @@ impl Round {
         let who = Participants {
             names: self.cohort.pseudonyms,
             examples,
+            summed_on_device,
             ..Participants::default()
         };
         let sum = match self.examples {

@@ -1,6 +1,7 @@
 //! Sessions, from the first round to `verify`, and everything that they refuse.
 
 mod adaptive;
+mod device;
 
 use std::fs;
 use std::path::Path;

@@ -224,7 +224,8 @@ fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
     }
 }
 
-/// Checks that a line names the parameters after its round, and that of a session the released average in their place.
+/// Checks that a line names the parameters after its round, and that of a session the released average in their place. Only a session
+/// has sums of a device of another program.
 fn check_digests(run: &Run<'_>, index: usize, check: &mut Check) {
     let (entry, place) = (&run.entries[index], place(run, index));
     let external = run.subject.is_external();
@@ -244,6 +245,10 @@ fn check_digests(run: &Run<'_>, index: usize, check: &mut Check) {
             false => "no such value outside of sessions",
         };
         check.wrong(place("released_sha256"), expected, shown(released.as_ref()));
+    }
+    if entry.summed_on_device && !external {
+        let expected = "no such value outside of sessions";
+        check.wrong(place("summed_on_device"), expected, "true");
     }
 }
 

@@ -191,6 +191,7 @@ impl Room {
             unnamed: on_device.then_some(users.len() as u64),
             survivors: self.task.is_secure().then_some(users.len() as u64),
             examples: None,
+            summed_on_device: false,
             lost: if on_device { Vec::new() } else { lost.clone() },
             attempts,
             mode: Some(match (self.task.file.seed, on_device) {

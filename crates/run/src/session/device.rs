@@ -1,0 +1,226 @@
+//! The units of a round that a device of the other program measures and adds up, by the rule of
+//! [`BoundedSum`](undertone_aggregation::BoundedSum).
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rayon::prelude::*;
+use undertone_aggregation::{
+    AggregationError, Block, Bound, Clipping, DeviceSum, DeviceUnits, Factor, Limbs,
+};
+use undertone_coordinator::record::LedgerEntry;
+
+use super::Round;
+use crate::error::{Result, RunError};
+
+/// The sentence of a session with sums of a device about the assumptions of its guarantee.
+const ASSUMES_THE_DEVICE: &str = "A device such as a GPU, led by the program that trained, measured the updates of units and added them up. \
+     The guarantee assumes that it computes what its program says, and that a unit's update is computed from that unit and the model \
+     alone. The sum is one of integers, so it has the bits that the processor would give. In each such round the processor computed the \
+     exact norm of one unit again, chosen at random among all units of the round, if that unit contributed.";
+
+/// Values of a sum that one thread copies, checks and merges at once.
+const PIECE: usize = 1 << 15;
+
+const AWAITS_THE_SUM: RunError = RunError::Session(
+    "has an open round with units on a device: expected all parts of their sum before the release",
+);
+const AWAITS_THE_AUDIT: RunError = RunError::Session(
+    "has an open round with a unit on a device whose norm has to be audited before the release",
+);
+const NOTHING_TO_AUDIT: RunError =
+    RunError::Session("has no unit on a device to audit: expected one that was chosen and has contributed");
+const FAULTY: RunError = RunError::Session(
+    "has an open round whose device gave a wrong norm or sum: it is not released; make the session anew with resume",
+);
+
+/// The assumption about a device that the guarantee of a session with this ledger rests on, where there is one.
+pub(super) fn assumption(entries: &[LedgerEntry]) -> Option<&'static str> {
+    let on_device = entries.iter().any(|entry| entry.summed_on_device);
+    on_device.then_some(ASSUMES_THE_DEVICE)
+}
+
+/// The units of a round that a device adds.
+pub(super) struct OnDevice {
+    state: Mutex<State>,
+    /// The unit whose norms the host computes again.
+    audited: Option<usize>,
+    /// `true` after a norm or a sum that the device got wrong.
+    faulty: AtomicBool,
+}
+
+struct State {
+    units: DeviceUnits,
+    /// The number of places of the sum that were merged.
+    merged: usize,
+    /// The norms of the audited unit, from its contribution to its audit.
+    awaits_audit: Option<Vec<Limbs>>,
+}
+
+impl OnDevice {
+    /// No units yet. A random number chooses which of the `units` of the round is audited.
+    pub(super) fn new(bound: &Bound, units: usize, random: u64) -> Self {
+        Self {
+            state: Mutex::new(State {
+                units: DeviceUnits::none(bound),
+                merged: 0,
+                awaits_audit: None,
+            }),
+            audited: (units > 0).then(|| (random % units as u64) as usize),
+            faulty: AtomicBool::new(false),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing changes it before it can fail.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.faulty.load(Ordering::Acquire) {
+            true => Err(FAULTY),
+            false => Ok(()),
+        }
+    }
+
+    /// The error, after which the round is never released if the device is at fault.
+    fn failed(&self, error: AggregationError, unit: usize) -> RunError {
+        let error = match error {
+            AggregationError::DeviceNorm { .. } => AggregationError::DeviceNorm { unit },
+            other => other,
+        };
+        if matches!(
+            error,
+            AggregationError::DeviceNorm { .. } | AggregationError::DeviceSum { .. }
+        ) {
+            self.faulty.store(true, Ordering::Release);
+        }
+        error.into()
+    }
+}
+
+impl Round {
+    /// The spans of the values that are bounded together, group after group. `None` without clipping, because a device adds only
+    /// what it bounds.
+    #[must_use]
+    pub fn device_groups(&self) -> Option<Vec<Vec<Range<usize>>>> {
+        let bound = self.opened.bound();
+        let spans = |blocks: &Vec<Block>| blocks.iter().flat_map(Block::spans).collect();
+        (*bound.clipping() != Clipping::None).then(|| bound.groups().iter().map(spans).collect())
+    }
+
+    /// `true` for the unit whose norms the host computes again. One unit of each round is chosen at random.
+    #[must_use]
+    pub fn audits(&self, unit: usize) -> bool {
+        self.device.audited == Some(unit)
+    }
+
+    /// Computes the factors by which a device adds the contribution of a unit, from the norms that it measured. A unit that is audited
+    /// needs [`audit`](Self::audit) before the release, too.
+    ///
+    /// # Guarantee
+    /// A unit contributes once. It moves the sum by no more than the clip norm, if the device computes what its program says.
+    ///
+    /// # Errors
+    /// The errors of [`add`](Self::add); [`AggregationError::DeviceNorm`] for a norm that no update has, after which the round is not
+    /// released; no clipping. The device must add nothing then.
+    pub fn add_on_device(&self, unit: usize, norms: &[Limbs]) -> Result<Factor> {
+        let (taken, device) = (self.unit(unit)?, &self.device);
+        device.check()?;
+        // PRIVACY: before the device adds anything. A contribution that came twice would move the sum twice.
+        if taken.swap(true, Ordering::AcqRel) {
+            return Err(self.refused(unit, "it has contributed before"));
+        }
+        let factor = self.factor(unit, norms);
+        let factor = factor.inspect_err(|_| taken.store(false, Ordering::Release))?;
+        self.add_bit(factor.added())?;
+        Ok(factor)
+    }
+
+    fn factor(&self, unit: usize, norms: &[Limbs]) -> Result<Factor> {
+        let device = &self.device;
+        let factor = self.sum.factor(norms, 1.0);
+        let factor = factor.map_err(|error| device.failed(error, unit))?;
+        let mut state = device.state();
+        if state.merged > 0 {
+            return Err(self.refused(unit, "the sum of the device was taken before"));
+        }
+        state.units.count(&factor)?;
+        if self.audits(unit) {
+            state.awaits_audit = Some(norms.to_vec());
+        }
+        Ok(factor)
+    }
+
+    /// Computes the norms of the audited unit again, from the contribution that the device measured. A caller may do this in another
+    /// thread, at any time before the release.
+    ///
+    /// # Errors
+    /// [`AggregationError::DeviceNorm`] for a norm that the contribution does not have, after which the round is not released; an
+    /// audited unit that has not contributed, or that was audited before; a wrong length.
+    pub fn audit(&self, update: &[f32]) -> Result<()> {
+        let device = &self.device;
+        let norms = device.state().awaits_audit.clone();
+        let (Some(norms), Some(unit)) = (norms, device.audited) else {
+            return Err(NOTHING_TO_AUDIT);
+        };
+        let checked = self.sum.check_norms(&norms, update);
+        checked.map_err(|error| device.failed(error, unit))?;
+        device.state().awaits_audit = None;
+        Ok(())
+    }
+
+    /// Takes the next part of the sum that the device computed of its units: the parts come in order, from the first place on. A
+    /// device that added nothing delivers zeros. The values are copied before they are checked, so that another thread may write them.
+    ///
+    /// # Errors
+    /// A part that is not the next one; [`AggregationError::DeviceSum`] for a value that is larger than the units can make it, after
+    /// which the round is not released.
+    pub fn merge_device(&self, first: usize, part: &[i64]) -> Result<()> {
+        let device = &self.device;
+        device.check()?;
+        let expected = self.opened.bound().layout().len();
+        let end = first.saturating_add(part.len());
+        let units = {
+            let mut state = device.state();
+            if first != state.merged || end > expected {
+                let expected = format!(
+                    "a part of {expected} places that begins at place {}",
+                    state.merged
+                );
+                let got = format!("places {first} to {end}");
+                return Err(RunError::value("sum", expected, got));
+            }
+            // From here on no unit is counted, and an error leaves a sum that is not released.
+            state.merged = end;
+            state.units.clone()
+        };
+        let merge = |piece: &mut DeviceSum, (place, values): (usize, &[i64])| {
+            piece.copy_from(values);
+            let merged = self.sum.merge_part(first + place * PIECE, piece, &units);
+            merged.map_err(|error| device.failed(error, 0))
+        };
+        let pieces = part.par_chunks(PIECE).enumerate();
+        pieces.try_for_each_init(|| DeviceSum::new(Vec::with_capacity(PIECE)), merge)
+    }
+
+    /// Refuses to release a round with units on a device whose sum or audit is not there, or of a faulty device.
+    pub(super) fn check_device(&self) -> Result<()> {
+        self.device.check()?;
+        let state = self.device.state();
+        if state.awaits_audit.is_some() {
+            return Err(AWAITS_THE_AUDIT);
+        }
+        let none = state.merged == 0 && state.units.units() == 0;
+        match none || state.merged == self.opened.bound().layout().len() {
+            true => Ok(()),
+            false => Err(AWAITS_THE_SUM),
+        }
+    }
+
+    /// `true` if a sum of a device was merged.
+    pub(super) fn summed_on_device(&self) -> bool {
+        self.device.state().merged > 0
+    }
+}

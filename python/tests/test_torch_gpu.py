@@ -1,0 +1,53 @@
+"""Sums on a GPU. Skipped on machines without one; `bench/gpu.py` asks the same of larger models."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+if not torch.cuda.is_available():
+    pytest.skip("no GPU is at hand", allow_module_level=True)
+
+import undertone_dp as udp  # noqa: E402
+import undertone_dp.torch  # noqa: E402
+from test_torch_device import CLIPS, SEEDED, SHAPES, USERS, one_round, updates  # noqa: E402
+from undertone_dp._device import DeviceSum  # noqa: E402
+
+
+def optimizer(out, *, on_device, **changes):
+    parameters = [(f"p{place}", torch.nn.Parameter(torch.zeros(shape, device="cuda"))) for place, shape in enumerate(SHAPES)]
+    inner = torch.optim.SGD(parameters, lr=0.1)
+    return udp.torch.PrivateOptimizer(inner, out=out, config=SEEDED | changes, users=USERS, sum_on_device=on_device)
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("clip", CLIPS)
+def test_a_round_has_the_bits_of_the_host(tmp_path, clip, kernels):
+    digests = {}
+    for on_device in (None, False):
+        dp = optimizer(tmp_path / str(on_device), on_device=on_device, **CLIPS[clip])
+        digests[on_device] = []
+        for round in dp:
+            assert (dp._sum is None) == (on_device is False)
+            if on_device is None and not kernels:
+                dp._sum = DeviceSum(dp._flat, round._device_groups(), kernels=False)
+            digests[on_device].append(one_round(dp, round, updates().roll(round.index, 0).cuda())[1].sha256)
+    assert digests[None] == digests[False]
+
+
+def test_a_wrong_norm_of_the_audited_unit_stops_the_round(tmp_path):
+    dp = optimizer(tmp_path, on_device=True)
+    round = next(iter(dp))
+    (audited,) = [unit for unit in range(USERS) if round._audits(unit)]
+    right = dp._sum.norms
+
+    def wrong():
+        norms = right()
+        norms[2] ^= 1
+        return norms
+
+    dp._sum.norms = wrong
+    with dp.unit(audited):
+        dp._flat.fill_(0.25)
+    with pytest.raises(udp.SessionError, match=f"norm of unit {audited} differs from the exact norm"):
+        dp.step()
+    with pytest.raises(udp.SessionError, match="gave a wrong norm or sum"):
+        dp.step()
