@@ -37,7 +37,7 @@ pub enum Subject {
 
 /// The condition of one subject.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Condition {
+pub enum Diagnosis {
     /// Nothing stands in the way.
     Good(String),
     /// The device may take part later, without help.
@@ -59,17 +59,17 @@ pub struct Finding {
     /// Its subject.
     pub subject: Subject,
     /// Its condition.
-    pub condition: Condition,
+    pub condition: Diagnosis,
 }
 
 impl Finding {
     fn good(subject: Subject, what: impl Into<String>) -> Self {
-        let condition = Condition::Good(what.into());
+        let condition = Diagnosis::Good(what.into());
         Self { subject, condition }
     }
 
     fn bad(subject: Subject, fault: impl Into<String>, remedy: impl Into<String>) -> Self {
-        let condition = Condition::Bad {
+        let condition = Diagnosis::Bad {
             fault: fault.into(),
             remedy: remedy.into(),
         };
@@ -93,7 +93,7 @@ impl Patient<'_> {
         if self.now_ms < self.wake_ms {
             let seconds = (self.wake_ms - self.now_ms).div_ceil(1000);
             let condition =
-                Condition::Later(format!("the service asked for the next session in {seconds} s"));
+                Diagnosis::Later(format!("the service asked for the next session in {seconds} s"));
             found.push(Finding {
                 subject: Subject::Pace,
                 condition,
@@ -106,7 +106,7 @@ impl Patient<'_> {
         };
         found.push(self.clock(&board));
         if board.tasks.is_empty() {
-            let condition = Condition::Later("the board has no task now".to_owned());
+            let condition = Diagnosis::Later("the board has no task now".to_owned());
             found.push(Finding {
                 subject: Subject::Server,
                 condition,
@@ -152,7 +152,7 @@ impl Patient<'_> {
             );
         }
         if lost > 0 {
-            let condition = Condition::Later(format!(
+            let condition = Diagnosis::Later(format!(
                 "the store was restored from a copy, so {lost} participations count for every task, and each timer starts anew"
             ));
             return Finding { subject, condition };
@@ -238,7 +238,7 @@ impl Patient<'_> {
         ) {
             Ok(task) => task,
             Err(reason) => {
-                let condition = Condition::Ineligible(reason);
+                let condition = Diagnosis::Ineligible(reason);
                 return Finding { subject, condition };
             }
         };
@@ -263,7 +263,7 @@ impl Patient<'_> {
             Err(refusal) => Finding::bad(subject, refusal.to_string(), own),
             Ok(plan) => {
                 if let Err(reason) = self.follows(&task, card.round, &plan) {
-                    let condition = Condition::Ineligible(reason);
+                    let condition = Diagnosis::Ineligible(reason);
                     return Finding { subject, condition };
                 }
                 let cost = self.memory.cost_with(&task, plan.planned.rho);

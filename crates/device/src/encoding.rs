@@ -6,7 +6,7 @@ use crate::error::Refusal;
 
 /// The values of a plan that an encoding depends on, beside its rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct EncodingInputs {
+pub(crate) struct EncodingInputs {
     /// Coordinates, clip norm, and numbers of clients.
     pub size: EncodingSize,
     /// The modulus of the plan.
@@ -28,7 +28,7 @@ pub struct EncodingInputs {
 /// # Errors
 /// [`Refusal::Value`] for a modulus that is too small for the honest sum or that no room for noise gives. It is also the error for another padded
 /// length, and for settings outside their ranges.
-pub fn encoding(config: EncodingConfig, inputs: &EncodingInputs) -> Result<Encoding, Refusal> {
+pub(crate) fn encoding(config: EncodingConfig, inputs: &EncodingInputs) -> Result<Encoding, Refusal> {
     let kind = config.kind(inputs.noise_multiplier, inputs.delta, u64::from(inputs.max_part));
     let refused = |error| Refusal::value("aggregation.encoding", "an encoding that can be made", error);
     let made = Encoding::new(kind, inputs.size).map_err(refused)?;

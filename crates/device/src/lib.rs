@@ -9,7 +9,7 @@
 //! | [`KeyStore`], [`FileKeyStore`], [`MemoryKeyStore`] | keys, and counters that only grow |
 //! | [`PolicyFloors`], [`Limits`], [`Neighbours`] | the demands of a device |
 //! | [`Memory`], [`Participation`], [`Row`], [`eligible`] | what a device remembers, and what it decides from that |
-//! | [`TaskPlan`], [`PlanChecks`], [`RoundTerms`] | plans and rounds, compared with the floors |
+//! | [`TaskPlan`], [`PlanChecks`] | plans and rounds, compared with the floors |
 //! | [`Conditions`], [`AlwaysMet`], [`Stop`] | when a device may work |
 //! | [`Machine`], [`Event`], [`Action`] | one session without sockets, clocks or entropy |
 //! | [`Transport`], [`Request`], [`Reply`], `HttpTransport` | the way to the service; `HttpTransport` needs the feature `http` |
@@ -55,10 +55,9 @@ pub use certificates::{Issuers, check_certificate, check_session_certificate, en
 pub use conditions::{AlwaysMet, Conditions, Stop, Unmet};
 pub use describe::verdict_name;
 pub use device::{Device, DeviceConfig, Status};
-pub use doctor::{Condition, Finding, Subject};
+pub use doctor::{Diagnosis, Finding, Subject};
 pub use driver::{Clock, NetworkLost, SystemClock, Transport};
 pub use eligibility::{Ineligible, eligible};
-pub use encoding::{EncodingInputs, encoding};
 pub use error::{DeviceError, Refusal, Result};
 pub use examples::{Example, ExampleCaps, ExampleStore};
 pub use floors::{Limits, Neighbours, PolicyFloors};
@@ -69,9 +68,7 @@ pub use job::{Job, JobError, Trained};
 pub use keystore::{Counter, FileKeyStore, KeyStore, MemoryKeyStore, SecretKey};
 pub use machine::{Action, Ended, Event, Machine, Outcome, Setup};
 pub use memory::{Memory, Participation, Progress, Row, StockedKey};
-pub use plan::{
-    ClipPolicy, PlanChecks, Planned, Prepared, Purpose, RoundTerms, SecAggPolicy, SumPolicy, TaskPlan,
-};
+pub use plan::{ClipPolicy, PlanChecks, Planned, Purpose, SecAggPolicy, SumPolicy, TaskPlan};
 pub use predict::{Evaluation, Prediction, Predictor};
 pub use settings::{DeviceSettings, FloorSettings, KeyList, NeighbourKind, SecAggFloors, ServiceKeys, key};
 pub use shared::Shared;

@@ -17,7 +17,7 @@ use crate::error::Refusal;
 use crate::floors::{Limits, Neighbours, PolicyFloors};
 use crate::memory::Memory;
 
-pub use round::{Prepared, RoundTerms};
+pub(crate) use round::{Prepared, RoundTerms};
 
 /// Max number of tokens of one example in a plan.
 const MAX_EXAMPLE_TOKENS: u64 = 1 << 14;

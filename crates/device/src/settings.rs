@@ -134,7 +134,7 @@ impl FloorSettings {
     ///
     /// # Errors
     /// Numbers of a secure sum that no secure sum can have.
-    pub fn policy(&self) -> Result<PolicyFloors> {
+    pub(crate) fn policy(&self) -> Result<PolicyFloors> {
         let compiled = PolicyFloors::COMPILED;
         let secagg = match self.secagg {
             None => compiled.secagg,

@@ -37,19 +37,19 @@ impl Watch {
 
     /// `true` once the training was stopped or had used up its time.
     #[must_use]
-    pub fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     /// `true` once the training had used up its processor time.
     #[must_use]
-    pub fn is_out_of_time(&self) -> bool {
+    pub(crate) fn is_out_of_time(&self) -> bool {
         self.out_of_time.load(Ordering::Relaxed)
     }
 
     /// Processor time that the training had used before its last batch, in milliseconds.
     #[must_use]
-    pub fn used_ms(&self) -> u64 {
+    pub(crate) fn used_ms(&self) -> u64 {
         self.used_ns.load(Ordering::Relaxed) / 1_000_000
     }
 

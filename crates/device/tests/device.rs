@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use harness::{POPULATION, START, Service, TASK, TIMER_S, floors, plan};
 use undertone_device::{
-    AlwaysMet, Clock, Condition, Conditions, Counter, Device, DeviceConfig, DeviceError, Ended, Example,
+    AlwaysMet, Clock, Conditions, Counter, Device, DeviceConfig, DeviceError, Diagnosis, Ended, Example,
     FileKeyStore, Ineligible, KeyStore, Method, NetworkLost, Progress, Reply, Request, Stop, Subject,
     Transport, Unmet,
 };
@@ -192,14 +192,14 @@ fn the_doctor_decides_by_the_signed_plan_and_not_by_the_board_alone() {
         of_task.condition.clone()
     };
     let may = answer(|_| ());
-    assert!(matches!(may, Condition::Good(_)), "{may:?}");
+    assert!(matches!(may, Diagnosis::Good(_)), "{may:?}");
     let few = answer(|service| {
         let mut plan = service.plan.clone();
         (plan.min_examples, plan.max_examples) = (1000, 1000);
         *service = Service::new(plan);
         service.lies.board = Some(Box::new(|board| board.tasks[0].min_examples = 1));
     });
-    assert_eq!(few, Condition::Ineligible(Ineligible::TooFewExamples));
+    assert_eq!(few, Diagnosis::Ineligible(Ineligible::TooFewExamples));
     let early = answer(|service| {
         let mut plan = service.plan.clone();
         plan.timer_s *= 100;
@@ -207,7 +207,7 @@ fn the_doctor_decides_by_the_signed_plan_and_not_by_the_board_alone() {
         service.lies.board = Some(Box::new(|board| board.tasks[0].timer_s = 0));
     });
     assert!(
-        matches!(early, Condition::Ineligible(Ineligible::TooNew { .. })),
+        matches!(early, Diagnosis::Ineligible(Ineligible::TooNew { .. })),
         "{early:?}"
     );
 }

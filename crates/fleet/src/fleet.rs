@@ -230,8 +230,8 @@ impl<'a> Fleet<'a> {
     }
 
     /// Number of devices that have a certificate.
-    #[must_use]
-    pub fn enrolled(&self) -> usize {
+    #[cfg(test)]
+    fn enrolled(&self) -> usize {
         let enrolled = |device: &&Simulated| device.lock().memory.certificate.is_some();
         self.host.devices.iter().filter(enrolled).count()
     }

@@ -11,7 +11,7 @@ use crate::error::{FleetError, Result};
 use crate::seeds::Seed;
 
 /// The variable that names the fail point of a process, as `NAME:VISIT`.
-pub const FAIL_POINT_VARIABLE: &str = "UNDERTONE_FAIL_POINT";
+pub(crate) const FAIL_POINT_VARIABLE: &str = "UNDERTONE_FAIL_POINT";
 
 /// The time between two looks at a process.
 const LOOK: Duration = Duration::from_millis(5);

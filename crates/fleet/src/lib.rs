@@ -42,7 +42,7 @@ pub use examples::UserExamples;
 pub use faults::{Faults, Point, Vanish};
 pub use fleet::{Fleet, RunEnd};
 pub use in_process::InProcess;
-pub use kill::{Doom, FAIL_POINT_VARIABLE, FailPoint, Kill, Launch};
+pub use kill::{Doom, FailPoint, Kill, Launch};
 pub use malice::{Malice, Malicious};
 pub use proxy::{Conduct, Proxy};
 pub use simulated::Remembered;

@@ -90,8 +90,8 @@ impl Proxy {
     }
 
     /// Number of connections that were accepted.
-    #[must_use]
-    pub fn connections(&self) -> u64 {
+    #[cfg(test)]
+    fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
     }
 

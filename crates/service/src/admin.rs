@@ -484,7 +484,7 @@ struct Budget {
 ///
 /// # Errors
 /// [`ServiceError::Value`] for a task whose subjects need a certificate, where devices name their subjects themselves.
-pub fn check_identity(task: &Task, identity: Identity) -> Result<()> {
+pub(crate) fn check_identity(task: &Task, identity: Identity) -> Result<()> {
     let (level, name) = (task.file.service.identity, &task.file.task.name);
     let refuse = |expected: &str, got: &str| {
         Err(ServiceError::Value {

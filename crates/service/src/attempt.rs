@@ -4,8 +4,8 @@
 //! |---|---|
 //! | selecting | open and reported sessions reach the target, or nothing can join any more: reporting. The goal is reached: releasing. At the select deadline: reporting with enough sessions for the floor, else abandoned |
 //! | reporting | plain: the goal is reached, or the deadline or the last session with at least the floor: releasing. Groups: every group is done, and the included reach the floor: releasing. Else abandoned |
-//! | releasing | committed, or abandoned because process, lease, store or network failed |
-//! | committed, abandoned | never |
+//! | releasing | never: the transaction of the release decides, and the store keeps its outcome |
+//! | abandoned | never |
 //!
 //! Reasons depend on counts, time and messages of the protocol, never on the value of an update.
 
@@ -14,26 +14,16 @@ mod settings;
 
 use std::collections::BTreeMap;
 
-use undertone_store::{AttemptState, Millis, Reason, SessionId};
+use undertone_store::{AbandonReason, AttemptState, Millis, SessionId};
 
-use crate::group::{Change, Phase};
+use crate::group::Phase;
 use crate::session::LostAt;
 use groups::Groups;
-pub(crate) use settings::over_selected;
-pub use settings::{Deadlines, Mode, PhaseLimits, Settings, SettingsError};
-
-/// A command of the operator to an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
-    /// Takes no more devices, and waits for those that are there.
-    Drain,
-    /// Abandons the attempt, unless its release has begun.
-    Abandon,
-}
+pub(crate) use settings::{Deadlines, Mode, PhaseLimits, Settings, SettingsError, over_selected};
 
 /// Something that happened to an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub(crate) enum Event {
     /// Time has passed.
     Tick,
     /// A device was admitted.
@@ -43,8 +33,6 @@ pub enum Event {
         /// Its group; 0 in a plain attempt.
         shard: u32,
     },
-    /// A device has plan and model.
-    Configured(SessionId),
     /// A device has joined a sum, with its update encoded.
     Ready(SessionId),
     /// A session was lost.
@@ -74,19 +62,11 @@ pub enum Event {
         /// The phase in which it failed.
         at: Phase,
     },
-    /// A later lease has the task.
-    Fenced,
-    /// The operator has spoken.
-    Operator(Command),
-    /// The release was committed.
-    Committed,
-    /// The attempt cannot go on, for a reason that depends on no value.
-    Failed(Reason),
 }
 
 /// Something to do for an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
+pub(crate) enum Effect {
     /// This many devices may be admitted from now on. The number replaces the one before.
     OfferSlots(u32),
     /// No more devices are admitted.
@@ -105,16 +85,14 @@ pub enum Effect {
     /// The sums are to be sealed and released. Groups that are not done are aborted.
     Release,
     /// The attempt has ended without a release. Its sums and groups are aborted.
-    Abandon(Reason),
+    Abandon(AbandonReason),
 }
 
 /// Numbers of sessions of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Sessions that were ever assigned.
     pub assigned: u32,
-    /// Sessions that have plan and model.
-    pub configured: u32,
     /// Sessions that have joined a sum.
     pub ready: u32,
     /// Sessions that are assigned, not lost, and have not reported.
@@ -129,7 +107,7 @@ pub struct Counts {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    Open { configured: bool, ready: bool },
+    Open { ready: bool },
     Reported,
     Lost,
 }
@@ -147,10 +125,9 @@ struct Slot {
 /// most once, and only with at least [`Settings::floor`] reports. The attempt ends once, and has no effect after its end. From the
 /// attempt's deadline on it is releasing or has ended.
 #[derive(Debug)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     settings: Settings,
     state: AttemptState,
-    reason: Option<Reason>,
     slots: BTreeMap<SessionId, Slot>,
     counts: Counts,
     groups: Groups,
@@ -162,12 +139,11 @@ pub struct Attempt {
 impl Attempt {
     /// An attempt that selects devices from `now` on, with its first effects.
     #[must_use]
-    pub fn new(settings: Settings, now: Millis) -> (Self, Vec<Effect>) {
+    pub(crate) fn new(settings: Settings, now: Millis) -> (Self, Vec<Effect>) {
         let mut attempt = Self {
             groups: Groups::new(&settings),
             settings,
             state: AttemptState::Selecting,
-            reason: None,
             slots: BTreeMap::new(),
             counts: Counts::default(),
             offered: 0,
@@ -179,31 +155,25 @@ impl Attempt {
 
     /// Its state.
     #[must_use]
-    pub fn state(&self) -> AttemptState {
+    pub(crate) fn state(&self) -> AttemptState {
         self.state
-    }
-
-    /// The reason, where it was abandoned.
-    #[must_use]
-    pub fn reason(&self) -> Option<Reason> {
-        self.reason
     }
 
     /// Its settings.
     #[must_use]
-    pub fn settings(&self) -> &Settings {
+    pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
 
     /// The numbers of its sessions.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         self.counts
     }
 
     /// Number of devices that may be admitted now.
     #[must_use]
-    pub fn free(&self) -> u32 {
+    pub(crate) fn free(&self) -> u32 {
         if self.state != AttemptState::Selecting {
             return 0;
         }
@@ -218,7 +188,7 @@ impl Attempt {
     /// The group of the next device: uniform over the free places for a uniform `draw`, so that nobody chooses the neighbours of a
     /// device. `None` where no place is free; 0 in a plain attempt.
     #[must_use]
-    pub fn place(&self, draw: u64) -> Option<u32> {
+    pub(crate) fn place(&self, draw: u64) -> Option<u32> {
         match (self.free(), self.settings.mode()) {
             (0, _) => None,
             (_, Mode::Plain { .. }) => Some(0),
@@ -235,19 +205,13 @@ impl Attempt {
     }
 
     /// Takes an event, and says what to do. Events about sessions and groups that are unknown or done change nothing.
-    pub fn on(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+    pub(crate) fn on(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         match self.state {
-            AttemptState::Committed | AttemptState::Abandoned => {}
-            AttemptState::Releasing => match event {
-                Event::Committed => self.state = AttemptState::Committed,
-                Event::Fenced => self.abandon(Reason::Fence, &mut effects),
-                Event::Failed(reason) => self.abandon(reason, &mut effects),
-                // Once the release has begun, the outcome is that of its transaction.
-                _ => {}
-            },
+            // Once the release has begun, the outcome is that of its transaction.
+            AttemptState::Releasing | AttemptState::Committed | AttemptState::Abandoned => {}
             AttemptState::Selecting | AttemptState::Reporting => {
-                self.take(now, event, &mut effects);
+                self.take(now, event);
                 self.step(now, &mut effects);
                 self.offer(&mut effects);
                 self.arm(now, &mut effects);
@@ -256,49 +220,22 @@ impl Attempt {
         effects
     }
 
-    /// Takes a change of a group: the losses that came with it, then the change itself.
-    pub fn on_change(&mut self, now: Millis, shard: u32, change: &Change) -> Vec<Effect> {
-        let (lost, event) = match change {
-            Change::Entered { phase, lost } => (&lost[..], Event::GroupEntered { shard, phase: *phase }),
-            Change::Summed { included } => {
-                let included = *included;
-                (&[][..], Event::GroupSummed { shard, included })
-            }
-            // The failure takes all sessions of the group along.
-            Change::Failed { at, .. } => (&[][..], Event::GroupFailed { shard, at: *at }),
-        };
-        let losses = lost.iter().map(|(session, at)| Event::Lost(*session, *at));
-        let events: Vec<Event> = losses.chain([event]).collect();
-        events.into_iter().flat_map(|event| self.on(now, event)).collect()
-    }
-
     fn is_running(&self) -> bool {
         matches!(self.state, AttemptState::Selecting | AttemptState::Reporting)
     }
 
     /// Counts an event.
-    fn take(&mut self, now: Millis, event: Event, effects: &mut Vec<Effect>) {
+    fn take(&mut self, now: Millis, event: Event) {
         match event {
-            Event::Tick | Event::Committed => {}
+            Event::Tick => {}
             Event::Slot { session, shard } => self.take_slot(session, shard),
-            Event::Configured(session) => {
-                if let Some(Slot {
-                    place: Place::Open { configured, .. },
-                    ..
-                }) = self.slots.get_mut(&session)
-                    && !*configured
-                {
-                    *configured = true;
-                    self.counts.configured += 1;
-                }
-            }
             Event::Ready(session) => self.take_ready(now, session),
             Event::Lost(session, _) => self.lose(session, false),
             Event::SumLost(session) => self.lose(session, true),
             Event::Reported(session) => self.take_report(now, session),
             Event::GroupEntered { shard, phase } => {
                 if self.groups.enter(now, shard, phase, &self.settings) {
-                    self.end_sessions(shard, |place| matches!(place, Place::Open { ready: false, .. }));
+                    self.end_sessions(shard, |place| matches!(place, Place::Open { ready: false }));
                 }
             }
             Event::GroupSummed { shard, included } => {
@@ -315,10 +252,6 @@ impl Attempt {
                     self.end_sessions(shard, |_| true);
                 }
             }
-            Event::Fenced => self.abandon(Reason::Fence, effects),
-            Event::Failed(reason) => self.abandon(reason, effects),
-            Event::Operator(Command::Abandon) => self.abandon(Reason::Operator, effects),
-            Event::Operator(Command::Drain) => self.end_selection(Reason::Operator, effects),
         }
     }
 
@@ -332,10 +265,7 @@ impl Attempt {
         if self.free() == 0 || !fits || self.slots.contains_key(&session) {
             return;
         }
-        let place = Place::Open {
-            configured: false,
-            ready: false,
-        };
+        let place = Place::Open { ready: false };
         self.slots.insert(session, Slot { shard, place });
         self.groups.assign(shard);
         self.counts.assigned += 1;
@@ -347,7 +277,7 @@ impl Attempt {
         let Some(slot) = self.slots.get_mut(&session) else {
             return;
         };
-        if let Place::Open { ready, .. } = &mut slot.place
+        if let Place::Open { ready } = &mut slot.place
             && !*ready
         {
             *ready = true;
@@ -375,7 +305,7 @@ impl Attempt {
             return;
         };
         match slot.place {
-            Place::Open { ready, .. } => {
+            Place::Open { ready } => {
                 self.counts.open -= 1;
                 self.groups.lose(slot.shard, ready);
             }
@@ -402,7 +332,7 @@ impl Attempt {
     /// Moves on as counts and time allow.
     fn step(&mut self, now: Millis, effects: &mut Vec<Effect>) {
         if self.is_running() && now >= self.settings.attempt_until() {
-            return self.conclude(Reason::Deadline, effects);
+            return self.conclude(AbandonReason::Deadline, effects);
         }
         match self.settings.mode() {
             Mode::Plain { goal } => self.step_plain(now, goal, effects),
@@ -416,16 +346,16 @@ impl Attempt {
         }
         let alive = self.counts.open + self.counts.reported;
         if self.counts.reported >= goal || now >= self.settings.report_until() {
-            return self.conclude(Reason::Few, effects);
+            return self.conclude(AbandonReason::Few, effects);
         }
         if alive >= self.settings.target() || now >= self.settings.select_until() {
-            self.end_selection(Reason::Few, effects);
+            self.end_selection(effects);
         }
         // Nobody else comes: waiting for the deadline would change nothing.
         let settled =
             self.counts.open == 0 || self.counts.open + self.counts.reported < self.settings.floor();
         if self.state == AttemptState::Reporting && settled {
-            self.conclude(Reason::Few, effects);
+            self.conclude(AbandonReason::Few, effects);
         }
     }
 
@@ -438,7 +368,7 @@ impl Attempt {
             let alive = self.counts.open + self.counts.reported;
             let full = alive >= self.settings.target() || self.groups.open_lobbies() == 0;
             if full || now >= self.settings.select_until().min(self.settings.report_until()) {
-                self.end_selection(Reason::Few, effects);
+                self.end_selection(effects);
                 self.close_groups(now, effects);
             }
         }
@@ -456,7 +386,7 @@ impl Attempt {
     }
 
     /// Ends the selection: reporting with enough sessions for the floor, else abandoned.
-    fn end_selection(&mut self, reason: Reason, effects: &mut Vec<Effect>) {
+    fn end_selection(&mut self, effects: &mut Vec<Effect>) {
         if self.state != AttemptState::Selecting {
             return;
         }
@@ -464,12 +394,12 @@ impl Attempt {
             self.state = AttemptState::Reporting;
             effects.push(Effect::CloseSelection);
         } else {
-            self.abandon(reason, effects);
+            self.abandon(AbandonReason::Few, effects);
         }
     }
 
     /// Releases with at least the floor, else abandons.
-    fn conclude(&mut self, reason: Reason, effects: &mut Vec<Effect>) {
+    fn conclude(&mut self, reason: AbandonReason, effects: &mut Vec<Effect>) {
         let included = match self.settings.mode() {
             Mode::Plain { .. } => self.counts.reported,
             Mode::Groups { .. } => self.counts.summed,
@@ -484,9 +414,8 @@ impl Attempt {
         effects.push(Effect::Release);
     }
 
-    fn abandon(&mut self, reason: Reason, effects: &mut Vec<Effect>) {
+    fn abandon(&mut self, reason: AbandonReason, effects: &mut Vec<Effect>) {
         self.state = AttemptState::Abandoned;
-        self.reason = Some(reason);
         effects.push(Effect::Abandon(reason));
     }
 

@@ -17,7 +17,7 @@ use crate::identity::{DAY, Member};
 pub use webhook::Webhook;
 
 /// Max bytes of evidence.
-pub const MAX_EVIDENCE: usize = 16 << 10;
+pub(crate) const MAX_EVIDENCE: usize = 16 << 10;
 
 /// An accepted piece of evidence is not judged again for this long, in milliseconds.
 const REMEMBERED: Millis = DAY;
@@ -36,11 +36,13 @@ pub struct Passed {
 }
 
 /// The verdict on evidence that was not accepted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failed {
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AttestError {
     /// The evidence is not genuine.
+    #[error("the evidence was refused: {0}")]
     Refused(String),
     /// The verifier gave no verdict.
+    #[error("the evidence could not be judged: {0}")]
     Unavailable(String),
 }
 
@@ -49,8 +51,8 @@ pub trait Attestor: Send + Sync {
     /// Judges evidence that must be over this challenge.
     ///
     /// # Errors
-    /// [`Failed`]; the device is refused in both cases.
-    fn verify(&self, evidence: &[u8], challenge: &Digest32) -> Result<Passed, Failed>;
+    /// [`AttestError`]; the device is refused in both cases.
+    fn verify(&self, evidence: &[u8], challenge: &Digest32) -> Result<Passed, AttestError>;
 }
 
 /// No verifier: it accepts nothing.
@@ -58,37 +60,10 @@ pub trait Attestor: Send + Sync {
 pub struct NoAttestor;
 
 impl Attestor for NoAttestor {
-    fn verify(&self, _evidence: &[u8], _challenge: &Digest32) -> Result<Passed, Failed> {
-        Err(Failed::Unavailable(
+    fn verify(&self, _evidence: &[u8], _challenge: &Digest32) -> Result<Passed, AttestError> {
+        Err(AttestError::Unavailable(
             "this service has no verifier of evidence".to_owned(),
         ))
-    }
-}
-
-/// A verifier for tests: it accepts `genuine:` with the challenge in hexadecimal digits, a colon and a name of the hardware. It
-/// protects nobody.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct TestAttestor;
-
-impl TestAttestor {
-    /// Evidence that this verifier accepts.
-    #[must_use]
-    pub fn evidence(challenge: &Digest32, hardware: &str) -> Vec<u8> {
-        format!("genuine:{}:{hardware}", crate::identity::hex(challenge)).into_bytes()
-    }
-}
-
-impl Attestor for TestAttestor {
-    fn verify(&self, evidence: &[u8], challenge: &Digest32) -> Result<Passed, Failed> {
-        let start = Self::evidence(challenge, "");
-        match evidence.strip_prefix(start.as_slice()) {
-            Some(hardware) => Ok(Passed {
-                hardware: (!hardware.is_empty()).then(|| digest_of(hardware)),
-            }),
-            None => Err(Failed::Refused(
-                "the evidence is not over this challenge".to_owned(),
-            )),
-        }
     }
 }
 
@@ -202,8 +177,8 @@ impl Admissions {
                     self.remember(known, now, hardware);
                     hardware
                 }
-                Err(Failed::Refused(reason)) => return Err(refused(reason)),
-                Err(Failed::Unavailable(reason)) => {
+                Err(AttestError::Refused(reason)) => return Err(refused(reason)),
+                Err(AttestError::Unavailable(reason)) => {
                     tracing::warn!(reason, "the evidence of a device could not be judged");
                     return Err(Problem::new(
                         Code::Busy,

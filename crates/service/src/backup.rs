@@ -39,10 +39,10 @@ pub use key::{BackupKey, Stretching};
 pub use restore::{Places, Rehearsal, RehearsedTask, rehearse, restore};
 
 /// The name of the manifest in a backup.
-pub const MANIFEST: &str = "manifest.json";
+pub(crate) const MANIFEST: &str = "manifest.json";
 
 /// The name of the sealed keys in a backup.
-pub const SEALED: &str = "keys.sealed";
+pub(crate) const SEALED: &str = "keys.sealed";
 
 /// The name of the file of budgets, here and in a data folder.
 const BUDGETS: &str = "budgets.json";

@@ -101,7 +101,7 @@ impl std::fmt::Debug for Cluster {
 ///
 /// # Errors
 /// [`ServiceError::Value`].
-pub fn check_name(name: &str) -> Result<()> {
+pub(crate) fn check_name(name: &str) -> Result<()> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     // The path of sessions of a process without others.
     let free = name != "0";

@@ -12,7 +12,7 @@ use crate::error::{Result, ServiceError};
 use crate::keys::Keys;
 use crate::room::Shared;
 
-pub use blobs::{BLOBS_ADDRESS, BLOBS_CREDENTIALS, keep_blobs_in};
+pub use blobs::keep_blobs_in;
 pub(crate) use blobs::{keeps_in_folder as keeps_blobs_in_folder, open as open_blobs};
 
 /// The name of the database in the data folder.

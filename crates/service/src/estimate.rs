@@ -1,7 +1,7 @@
 //! The size of a task before it starts: days, devices, bytes, processor time, and the server that it needs.
 //!
-//! [`Shape`] holds the numbers of a task file, [`Conditions`] those of its population, and [`Rates`] those of machines. [`estimate`] is
-//! arithmetic over the three. `docs/guide/size-a-service.md` states each formula.
+//! [`TaskShape`] holds the numbers of a task file, [`PopulationAssumptions`] those of its population, and [`Rates`] those of
+//! machines. [`estimate`] is arithmetic over the three. `docs/guide/size-a-service.md` states each formula.
 
 mod calibrate;
 mod rates;
@@ -15,7 +15,7 @@ use crate::error::{Result, ServiceError};
 
 pub use calibrate::DeviceWork;
 pub use rates::{Rates, Source};
-pub use shape::{Groups, Shape, SizedTask};
+pub use shape::{Groups, SizedTask, TaskShape};
 
 /// Seconds of a day.
 const DAY: f64 = 86_400.0;
@@ -44,7 +44,7 @@ const PSEUDONYM_BYTES: f64 = 19.0;
 /// The numbers of a population that no file of a task holds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Conditions {
+pub struct PopulationAssumptions {
     /// Number of people with the app.
     pub population: f64,
     /// Part of them whose device has the text and the version that the task needs.
@@ -65,7 +65,7 @@ pub struct Conditions {
     pub words: f64,
 }
 
-impl Default for Conditions {
+impl Default for PopulationAssumptions {
     fn default() -> Self {
         Self {
             population: 1_000_000.0,
@@ -81,7 +81,7 @@ impl Default for Conditions {
     }
 }
 
-impl Conditions {
+impl PopulationAssumptions {
     /// Checks that each number is in its range.
     ///
     /// # Errors
@@ -207,7 +207,7 @@ pub struct Estimate {
 ///
 /// # Errors
 /// [`ServiceError::Value`] naming a condition that is out of its range.
-pub fn estimate(shape: &Shape, conditions: &Conditions, rates: &Rates) -> Result<Estimate> {
+pub fn estimate(shape: &TaskShape, conditions: &PopulationAssumptions, rates: &Rates) -> Result<Estimate> {
     conditions.validate()?;
     rates.validate()?;
     let goal = shape.goal as f64;
@@ -277,7 +277,7 @@ pub fn estimate(shape: &Shape, conditions: &Conditions, rates: &Rates) -> Result
 }
 
 /// Eligible devices for `sessions` sessions per round.
-fn needed(shape: &Shape, conditions: &Conditions, sessions: f64) -> Needed {
+fn needed(shape: &TaskShape, conditions: &PopulationAssumptions, sessions: f64) -> Needed {
     let waiting = (shape.min_sep as f64 - 1.0) * sessions;
     // A ready device checks in once per interval, so a short selection meets a part of them.
     let met = (shape.select_s / shape.min_interval_s).min(1.0);
@@ -289,7 +289,12 @@ fn needed(shape: &Shape, conditions: &Conditions, sessions: f64) -> Needed {
 }
 
 /// The cost of a round for one device.
-fn device(shape: &Shape, conditions: &Conditions, rates: &Rates, participations: f64) -> DeviceCost {
+fn device(
+    shape: &TaskShape,
+    conditions: &PopulationAssumptions,
+    rates: &Rates,
+    participations: f64,
+) -> DeviceCost {
     let messages = shape.groups.as_ref().map_or((0.0, 0.0), Groups::message_bytes);
     let down =
         shape.model_bytes as f64 + shape.plan_bytes as f64 + BOARD_BYTES + CHECKIN_BYTES.1 + messages.0;
@@ -317,7 +322,7 @@ fn device(shape: &Shape, conditions: &Conditions, rates: &Rates, participations:
 
 /// The server of rounds of `round` seconds, in which a device sends for `sending` seconds.
 fn server(
-    shape: &Shape,
+    shape: &TaskShape,
     rates: &Rates,
     device: &DeviceCost,
     sessions: f64,
@@ -358,7 +363,7 @@ fn server(
 }
 
 /// The limits of the task file that the session of a device would pass.
-fn limits(shape: &Shape, conditions: &Conditions, device: &DeviceCost) -> Vec<String> {
+fn limits(shape: &TaskShape, conditions: &PopulationAssumptions, device: &DeviceCost) -> Vec<String> {
     let mut found = Vec::new();
     if device.cpu_seconds > shape.cpu_limit_s {
         found.push(format!(

@@ -25,18 +25,18 @@ use undertone_aggregation::{Modulus, pack};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, digest_of};
 use undertone_secagg::message::{AdvertiseKeys, Consistency, MaskedInput, Message, ShareKeys, UnmaskShares};
-use undertone_secagg::{Context, GraphChoice, SecAggError, Server, ThreatModel, Trust};
+use undertone_secagg::{Context, GraphChoice, SecAggError, Server, Trust};
 use undertone_store::SessionId;
 
 use crate::refusal::Refusal;
 use crate::session::{Accepted, LostAt};
-pub use input::{AddedVector, Input, InputTicket};
-pub use phase::Phase;
-pub use sum::{Blame, GroupSum, MergeError};
+pub(crate) use input::{AddedVector, Input};
+pub(crate) use phase::Phase;
+pub(crate) use sum::{Blame, GroupSum};
 
 /// The next step of a device, from its mailbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// There is nothing to do yet.
     Wait,
     /// A message of the secure sum.
@@ -47,7 +47,7 @@ pub enum Step {
 
 /// A change of phase. Every waiting device asks again after it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub(crate) enum Change {
     /// The group has entered a phase.
     Entered {
         /// The phase.
@@ -75,7 +75,7 @@ pub enum Change {
 
 /// The set of devices whose vectors count, by size and digest. It is fixed once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FixedSet {
+pub(crate) struct FixedSet {
     /// Number of devices.
     pub size: u32,
     /// The digest of the message that names them.
@@ -113,8 +113,8 @@ impl Member {
 /// # Guarantee
 /// It gives out one sum at most, over at least the minimum of its context, of devices of different subjects. The set of survivors is
 /// fixed once, and no message that names it leaves before.
-#[expect(missing_debug_implementations, reason = "PRIVACY: it holds the sum")]
-pub struct Group {
+// PRIVACY: no `Debug`: it holds the sum, which must not be printable.
+pub(crate) struct Group {
     context: Context,
     trust: Trust,
     graph: GraphChoice,
@@ -138,7 +138,12 @@ impl Group {
     ///
     /// # Errors
     /// The errors of [`Server::new`], and [`SecAggError::Setting`] for fewer places than the minimum or more than the maximum.
-    pub fn new(context: Context, trust: Trust, graph: GraphChoice, places: u32) -> Result<Self, SecAggError> {
+    pub(crate) fn new(
+        context: Context,
+        trust: Trust,
+        graph: GraphChoice,
+        places: u32,
+    ) -> Result<Self, SecAggError> {
         let terms = &context.terms;
         if !(terms.min_survivors()..=terms.max_clients()).contains(&places) {
             return Err(SecAggError::Setting {
@@ -164,35 +169,17 @@ impl Group {
         })
     }
 
-    /// Its phase.
-    #[must_use]
-    pub fn phase(&self) -> Phase {
-        self.phase
-    }
-
-    /// Its context.
-    #[must_use]
-    pub fn context(&self) -> &Context {
-        &self.context
-    }
-
     /// Number of sessions that have joined and are not lost.
     #[must_use]
-    pub fn present(&self) -> u32 {
+    pub(crate) fn present(&self) -> u32 {
         self.alive().count() as u32
-    }
-
-    /// The set of survivors; `None` before it is fixed.
-    #[must_use]
-    pub fn fixed(&self) -> Option<FixedSet> {
-        self.fixed
     }
 
     /// The exact number of bytes of a masked vector.
     ///
     /// # Errors
     /// The errors of [`pack::packed_len`].
-    pub fn input_bytes(&self) -> Result<u64, SecAggError> {
+    pub(crate) fn input_bytes(&self) -> Result<u64, SecAggError> {
         let terms = &self.context.terms;
         let length = usize::try_from(terms.length()).unwrap_or(usize::MAX);
         Ok(pack::packed_len(Modulus::new(terms.modulus())?, length)? as u64)
@@ -203,7 +190,7 @@ impl Group {
     /// # Errors
     /// [`Refusal::Late`] after the lobby, or without a place; [`Refusal::Conflict`] for other keys than the session's first, for a
     /// subject or an identity that stands in the group already; whatever [`Server::receive_keys`] refuses.
-    pub fn join(
+    pub(crate) fn join(
         &mut self,
         session: SessionId,
         user: ParticipantId,
@@ -249,7 +236,7 @@ impl Group {
     /// # Errors
     /// [`Refusal::Gone`] for a lost session; [`Refusal::Conflict`] for another message than the session's first of the kind, and for
     /// the message of another session; [`Refusal::OutOfTurn`]; whatever the server's machine refuses.
-    pub fn receive(&mut self, session: SessionId, message: &[u8]) -> Result<Accepted, Refusal> {
+    pub(crate) fn receive(&mut self, session: SessionId, message: &[u8]) -> Result<Accepted, Refusal> {
         let member = self.member(session)?;
         let Some(kind) = message.get(1).copied() else {
             return Err(Refusal::Malformed("expected a version and a kind".to_owned()));
@@ -288,7 +275,7 @@ impl Group {
     ///
     /// # Errors
     /// [`Refusal::Gone`] for a lost session and in a failed group; [`Refusal::OutOfTurn`] for a session that has not joined.
-    pub fn next(&mut self, session: SessionId, after: Phase) -> Result<Step, Refusal> {
+    pub(crate) fn next(&mut self, session: SessionId, after: Phase) -> Result<Step, Refusal> {
         let phase = self.phase;
         self.member(session)?;
         let Some(member) = self.members.get_mut(&session) else {
@@ -313,7 +300,7 @@ impl Group {
 
     /// A device has given up, or its connection is given up. `None` where it was lost before, or its vector is in the sum or being
     /// added: the group then waits for it no longer.
-    pub fn lose(&mut self, session: SessionId) -> Option<LostAt> {
+    pub(crate) fn lose(&mut self, session: SessionId) -> Option<LostAt> {
         let at = match self.phase {
             Phase::Lobby => LostAt::Lobby,
             Phase::Keys => LostAt::Keys,
@@ -335,7 +322,7 @@ impl Group {
     }
 
     /// Ends the group without a sum, because its attempt has ended. The vectors are cleared.
-    pub fn abort(&mut self) {
+    pub(crate) fn abort(&mut self) {
         if !self.phase.is_end() {
             self.phase = Phase::Failed;
             self.server.abort();
@@ -347,7 +334,7 @@ impl Group {
     ///
     /// # Errors
     /// [`Refusal::OutOfTurn`] before it is there; [`Refusal::Gone`] after it was taken, and in a failed group.
-    pub fn seal(&mut self) -> Result<GroupSum, Refusal> {
+    pub(crate) fn seal(&mut self) -> Result<GroupSum, Refusal> {
         if !self.phase.is_end() {
             let phase = self.phase;
             return Err(Refusal::OutOfTurn(format!("the group stands at {phase:?}")));
@@ -374,12 +361,6 @@ impl Group {
         if let Some(member) = self.members.get_mut(&session) {
             member.taken.insert(kind, digest);
         }
-    }
-
-    /// The threat model of the group.
-    #[must_use]
-    pub fn threat_model(&self) -> ThreatModel {
-        self.context.terms.threat_model()
     }
 }
 

@@ -120,11 +120,8 @@ fn damaged(got: &str) -> ServiceError {
 }
 
 /// The parts of a head that the store and the blobs hold.
-#[expect(
-    missing_debug_implementations,
-    reason = "PRIVACY: it holds the state of the noise"
-)]
-pub struct Saved<'a> {
+// PRIVACY: no `Debug`: it holds the state of the noise, which must not be printable.
+pub(crate) struct Saved<'a> {
     /// The rounds of the ledger.
     pub ledger: &'a [LedgerEntry],
     /// The end of the ledger.
@@ -149,11 +146,15 @@ pub(crate) fn opens(sealed: &[u8], keys: &Keys, task: TaskId, round: u64) -> boo
         })
 }
 
-/// Opens the state of a head: the model that it trains, and the rest that [`Opened::head`] needs.
+/// Opens the state of a head: the model that it trains, and the rest that [`OpenedState::head`] needs.
 ///
 /// # Errors
 /// [`ServiceError::Sealed`] or [`ServiceError::Value`] for bytes that are not those of this place.
-pub fn open<'a>(saved: Saved<'a>, mut trained: Option<Trained>, keys: &Keys) -> Result<Opened<'a>> {
+pub(crate) fn open<'a>(
+    saved: Saved<'a>,
+    mut trained: Option<Trained>,
+    keys: &Keys,
+) -> Result<OpenedState<'a>> {
     let Saved { task, round, .. } = saved;
     let (attempt, sealed) = saved
         .sealed
@@ -193,7 +194,7 @@ pub fn open<'a>(saved: Saved<'a>, mut trained: Option<Trained>, keys: &Keys) -> 
             return Err(damaged("moments that do not fit `server.optimizer`"));
         }
     }
-    Ok(Opened {
+    Ok(OpenedState {
         trained,
         clip: description.clip,
         plain,
@@ -204,11 +205,8 @@ pub fn open<'a>(saved: Saved<'a>, mut trained: Option<Trained>, keys: &Keys) -> 
 }
 
 /// A state that was opened.
-#[expect(
-    missing_debug_implementations,
-    reason = "PRIVACY: it holds the state of the noise"
-)]
-pub struct Opened<'a> {
+// PRIVACY: no `Debug`: it holds the state of the noise, which must not be printable.
+pub(crate) struct OpenedState<'a> {
     trained: Option<Trained>,
     clip: Option<AdaptiveClip>,
     plain: Wiped<u8>,
@@ -218,12 +216,12 @@ pub struct Opened<'a> {
     chain: Chain,
 }
 
-impl Opened<'_> {
+impl OpenedState<'_> {
     /// The head after the rounds of the ledger.
     ///
     /// # Errors
     /// From the ledger and the noise.
-    pub fn head(
+    pub(crate) fn head(
         self,
         task: &TaskConfig,
         plan: PrivacyPlan,

@@ -25,7 +25,7 @@ use crate::room::{Claims, Reply, Room};
 use crate::scrub::scrubbed;
 use crate::server::Service;
 pub(crate) use bodies::DEFAULT_IN_FLIGHT;
-pub use bodies::InFlight;
+pub(crate) use bodies::InFlight;
 use bodies::{Bodies, Pieces};
 pub(crate) use cluster::{front_routes, peer_routes};
 pub use listener::Listener;

@@ -95,8 +95,8 @@ impl Invitation {
     ///
     /// # Errors
     /// [`Code::BadCertificate`] for text that these keys did not make, or whose time has passed.
-    pub fn read(text: &str, keys: &Keys, population: &str, now: Millis) -> Result<Self, Refusal> {
-        let refused = |why: &'static str| Refusal::new(Code::BadCertificate, why);
+    pub fn read(text: &str, keys: &Keys, population: &str, now: Millis) -> Result<Self, IdentityRefusal> {
+        let refused = |why: &'static str| IdentityRefusal::new(Code::BadCertificate, why);
         let bytes = unhex(text.trim()).filter(|bytes| bytes.len() == INVITATION);
         let bytes = bytes.ok_or_else(|| refused("an invitation has 112 hexadecimal digits"))?;
         let (subject, rest) = bytes
@@ -124,15 +124,16 @@ impl Invitation {
 }
 
 /// A refused request of a device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct IdentityRefusal {
     /// The code.
     pub code: Code,
     /// The reason, for the log of the device.
     pub reason: String,
 }
 
-impl Refusal {
+impl IdentityRefusal {
     /// A refusal with its reason.
     pub fn new(code: Code, reason: impl Into<String>) -> Self {
         Self {
@@ -142,7 +143,7 @@ impl Refusal {
     }
 }
 
-impl From<ProtocolError> for Refusal {
+impl From<ProtocolError> for IdentityRefusal {
     fn from(error: ProtocolError) -> Self {
         let code = match error {
             ProtocolError::UnknownKey { .. } | ProtocolError::Expired { .. } => Code::BadCertificate,
@@ -154,7 +155,7 @@ impl From<ProtocolError> for Refusal {
 }
 
 /// The signer of certificates of one population.
-pub struct Issuer<'k> {
+pub(crate) struct Issuer<'k> {
     keys: &'k Keys,
     signer: Signer,
     population: &'k str,
@@ -172,7 +173,7 @@ impl std::fmt::Debug for Issuer<'_> {
 impl<'k> Issuer<'k> {
     /// The issuer of a population.
     #[must_use]
-    pub fn new(keys: &'k Keys, population: &'k str, identity: Identity) -> Self {
+    pub(crate) fn new(keys: &'k Keys, population: &'k str, identity: Identity) -> Self {
         Self {
             keys,
             signer: keys.issuer(),
@@ -185,8 +186,9 @@ impl<'k> Issuer<'k> {
     ///
     /// # Errors
     /// A refusal where the device does not hold its key, or has no right to its subject.
-    pub fn enrol(&self, request: &Enrol, now: Millis) -> Result<Signed, Refusal> {
-        let malformed = |what: &str| Refusal::new(Code::Malformed, format!("{what} must have 32 bytes"));
+    pub(crate) fn enrol(&self, request: &Enrol, now: Millis) -> Result<Signed, IdentityRefusal> {
+        let malformed =
+            |what: &str| IdentityRefusal::new(Code::Malformed, format!("{what} must have 32 bytes"));
         let device: Digest32 = request
             .device_key
             .as_slice()
@@ -220,11 +222,16 @@ impl<'k> Issuer<'k> {
 
     /// The subject of a certificate that is renewed: it is valid now, and of the key that signs the request. An older key of the issuer
     /// may have signed it.
-    fn renewed(&self, certificate: &Signed, device: &Digest32, now: Millis) -> Result<Digest32, Refusal> {
+    fn renewed(
+        &self,
+        certificate: &Signed,
+        device: &Digest32,
+        now: Millis,
+    ) -> Result<Digest32, IdentityRefusal> {
         let member = member(certificate, &IssuerKeys::of(self.keys), self.population, now)?;
         match member.device == *device {
             true => Ok(member.subject),
-            false => Err(Refusal::new(
+            false => Err(IdentityRefusal::new(
                 Code::BadCertificate,
                 "the certificate to renew is for the key of another device",
             )),
@@ -236,19 +243,22 @@ impl<'k> Issuer<'k> {
     ///
     /// # Errors
     /// A refusal for a key of another length, or too many keys.
-    pub fn certify(&self, keys: &[Vec<u8>], now: Millis) -> Result<Vec<Signed>, Refusal> {
+    pub(crate) fn certify(&self, keys: &[Vec<u8>], now: Millis) -> Result<Vec<Signed>, IdentityRefusal> {
         if keys.is_empty() || keys.len() > limits::MAX_SESSION_KEYS {
             let reason = format!(
                 "1 to {} keys were expected, got {}",
                 limits::MAX_SESSION_KEYS,
                 keys.len()
             );
-            return Err(Refusal::new(Code::Range, reason));
+            return Err(IdentityRefusal::new(Code::Range, reason));
         }
         let day = now / DAY;
         let certify = |key: &Vec<u8>| {
             if key.len() != 32 {
-                return Err(Refusal::new(Code::Malformed, "a session key must have 32 bytes"));
+                return Err(IdentityRefusal::new(
+                    Code::Malformed,
+                    "a session key must have 32 bytes",
+                ));
             }
             // The window is the day, not the moment: the moment would link the certificates of one batch.
             let certificate = SessionCertificate {
@@ -264,7 +274,7 @@ impl<'k> Issuer<'k> {
 
     /// The name under which the certificates of a subject are counted. It is neither the subject nor a pseudonym.
     #[must_use]
-    pub fn counted_as(&self, subject: &Digest32) -> Digest32 {
+    pub(crate) fn counted_as(&self, subject: &Digest32) -> Digest32 {
         let key = self.keys.invitations();
         Sha256::new()
             .chain_update(b"undertone/1/issuance\0")
@@ -316,15 +326,15 @@ pub fn member(
     issuer: &IssuerKeys,
     population: &str,
     now: Millis,
-) -> Result<Member, Refusal> {
+) -> Result<Member, IdentityRefusal> {
     let (body, _) = issuer.trusted.open(Label::Certificate, certificate)?;
     let certificate: Certificate = read(Label::Certificate.name(), body, limits::MAX_CERTIFICATE)?;
-    let refused = |reason: &str| Refusal::new(Code::BadCertificate, reason);
+    let refused = |reason: &str| IdentityRefusal::new(Code::BadCertificate, reason);
     if certificate.population != population {
         return Err(refused("the certificate is for another population"));
     }
     if !(certificate.not_before_ms..certificate.not_after_ms).contains(&now) {
-        return Err(Refusal::from(ProtocolError::Expired {
+        return Err(IdentityRefusal::from(ProtocolError::Expired {
             name: Label::Certificate.name(),
             from: certificate.not_before_ms,
             to: certificate.not_after_ms,

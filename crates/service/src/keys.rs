@@ -17,10 +17,10 @@ use crate::error::{Result, ServiceError};
 use crate::seal;
 use rings::{Generation, Rings};
 
-pub use rings::{Purpose, Stage};
+pub(crate) use rings::{KeyStage, Purpose};
 
 /// The name of the key file in the data folder.
-pub const KEY_FILE: &str = "service.key";
+pub(crate) const KEY_FILE: &str = "service.key";
 
 /// The first bytes of a file of one secret.
 const MAGIC: &[u8; 16] = b"undertone-key-1\n";
@@ -51,11 +51,11 @@ fn derived(secret: &[u8; 32], purpose: &str, parts: &[&[u8]]) -> Zeroizing<[u8; 
 
 /// A key and its place in its life, as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyView {
+pub(crate) struct KeyView {
     /// Its purpose.
     pub purpose: Purpose,
     /// Its stage.
-    pub stage: Stage,
+    pub stage: KeyStage,
     /// The begin of the stage, in milliseconds since 1970; 0 for the first key.
     pub since: u64,
     /// The public half; `None` for a key that seals.
@@ -192,7 +192,7 @@ impl Keys {
     /// The key of a purpose that is in use.
     fn current(&self, purpose: Purpose) -> &Generation {
         let mut ring = self.rings.of(purpose).iter();
-        ring.find(|found| found.stage == Stage::Current)
+        ring.find(|found| found.stage == KeyStage::Current)
             .unwrap_or_else(|| unreachable!("a ring has a current key"))
     }
 
@@ -202,10 +202,10 @@ impl Keys {
     }
 
     /// The public keys of a purpose at these stages, the one in use first.
-    fn publics(&self, purpose: Purpose, stages: &[Stage]) -> Vec<Digest32> {
+    fn publics(&self, purpose: Purpose, stages: &[KeyStage]) -> Vec<Digest32> {
         let mut found: Vec<&Generation> = self.rings.of(purpose).iter().collect();
         found.retain(|generation| stages.contains(&generation.stage));
-        found.sort_by_key(|generation| generation.stage != Stage::Current);
+        found.sort_by_key(|generation| generation.stage != KeyStage::Current);
         found
             .into_iter()
             .map(|generation| self.root.public(purpose, generation))
@@ -227,13 +227,19 @@ impl Keys {
     /// The public keys of plans that an app must trust, the one in use first.
     #[must_use]
     pub(crate) fn plan_keys(&self) -> Vec<Digest32> {
-        self.publics(Purpose::Plans, &[Stage::Next, Stage::Current, Stage::Retired])
+        self.publics(
+            Purpose::Plans,
+            &[KeyStage::Next, KeyStage::Current, KeyStage::Retired],
+        )
     }
 
     /// The public keys that may have signed a plan of this service.
     #[must_use]
     pub(crate) fn signed_plans(&self) -> TrustedKeys {
-        TrustedKeys::new(self.publics(Purpose::Plans, &[Stage::Current, Stage::Retired, Stage::Dropped]))
+        TrustedKeys::new(self.publics(
+            Purpose::Plans,
+            &[KeyStage::Current, KeyStage::Retired, KeyStage::Dropped],
+        ))
     }
 
     /// The key of plans before any was replaced.
@@ -257,7 +263,10 @@ impl Keys {
     /// The public keys of the issuer that count, the one in use first.
     #[must_use]
     pub(crate) fn issuer_keys(&self) -> Vec<Digest32> {
-        self.publics(Purpose::Issuer, &[Stage::Next, Stage::Current, Stage::Retired])
+        self.publics(
+            Purpose::Issuer,
+            &[KeyStage::Next, KeyStage::Current, KeyStage::Retired],
+        )
     }
 
     /// The name of the issuer: its first public key. It stays when the key is replaced.
@@ -316,7 +325,7 @@ impl Keys {
     ///
     /// # Errors
     /// [`ServiceError::Value`] while two keys are trusted; no entropy.
-    pub fn add(&mut self, purpose: Purpose, now: u64) -> Result<()> {
+    pub(crate) fn add(&mut self, purpose: Purpose, now: u64) -> Result<()> {
         self.rings.add(purpose, now)
     }
 
@@ -339,12 +348,12 @@ impl Keys {
     /// The time since which a key of a purpose is retired; `None` where none is.
     #[must_use]
     pub(crate) fn retired_since(&self, purpose: Purpose) -> Option<u64> {
-        self.rings.since(purpose, Stage::Retired)
+        self.rings.since(purpose, KeyStage::Retired)
     }
 
     /// All keys that can be replaced.
     #[must_use]
-    pub fn views(&self) -> Vec<KeyView> {
+    pub(crate) fn views(&self) -> Vec<KeyView> {
         let of = |purpose: Purpose| {
             self.rings.of(purpose).iter().map(move |generation| KeyView {
                 purpose,
@@ -530,7 +539,7 @@ mod tests {
             .collect();
         let publics: Vec<_> = of_issuer.iter().filter_map(|view| view.public).collect();
         assert_eq!(publics, used);
-        let dropped = of_issuer.iter().filter(|view| view.stage == Stage::Dropped);
+        let dropped = of_issuer.iter().filter(|view| view.stage == KeyStage::Dropped);
         assert_eq!(dropped.count(), 3);
         // No secret of a dropped key is in the file: only the current one and the root are.
         let bytes = std::fs::read(key_file(folder.path())).unwrap();

@@ -5,13 +5,10 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`room`] | a task that this process leads: its head, its attempt and its sessions |
-//! | [`attempt`], [`session`] | the machines that decide about attempts and sessions |
-//! | [`plain`], [`group`] | sums of single updates, and groups of secure sums |
 //! | [`task`], [`head_state`] | a task as the service runs it, and its head as bytes |
-//! | [`identity`], [`attest`], [`pseudonyms`] | who takes part, on which platform, under which name |
+//! | [`identity`], [`attest`] | who takes part, and on which platform |
 //! | [`pace`] | when devices come back |
-//! | [`refusal`] | refusals of messages |
-//! | [`keys`], [`seal`] | the keys of a service, and secrets at rest |
+//! | [`keys`] | the keys of a service |
 //! | [`server`], [`http`], [`tls`] | the routes of devices and their listeners |
 //! | [`host`], [`capacity`], [`spool`], [`data_folder`] | a service in this process, its share of the machine, and its folder |
 //! | [`cluster`] | several processes of one service |
@@ -19,12 +16,21 @@
 //! | [`backup`] | backups, and the way back |
 //! | [`estimate`] | the size of a task before it starts |
 //! | [`parity`] | tasks that repeat a simulation |
+//!
+//! The modules with the state of an attempt are private:
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `attempt`, `session` | the machines that decide about attempts and sessions |
+//! | `plain`, `group` | sums of single updates, and groups of secure sums |
+//! | `pseudonyms`, `seal` | the names of subjects, and secrets at rest |
+//! | `refusal` | refusals of messages |
 // docs.rs marks what needs a feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 pub mod admin;
-pub mod attempt;
+mod attempt;
 pub mod attest;
 pub mod backup;
 mod blobs;
@@ -35,7 +41,7 @@ pub mod data_folder;
 mod error;
 pub mod estimate;
 mod failpoint;
-pub mod group;
+mod group;
 pub mod head_state;
 pub mod host;
 pub mod http;
@@ -45,14 +51,14 @@ pub mod metrics;
 pub mod pace;
 pub mod parity;
 mod pipe;
-pub mod plain;
-pub mod pseudonyms;
-pub mod refusal;
+mod plain;
+mod pseudonyms;
+mod refusal;
 pub mod room;
 mod scrub;
-pub mod seal;
+mod seal;
 pub mod server;
-pub mod session;
+mod session;
 mod shard;
 pub mod spool;
 pub mod task;

@@ -39,7 +39,7 @@ use traces::Traces;
 pub use traces::{AttemptTrace, TracedStep};
 
 /// Min number of devices, or of groups, that a figure describes.
-pub const STEP: u64 = 10;
+pub(crate) const STEP: u64 = 10;
 
 /// A family of series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,13 +10,13 @@ mod population;
 use undertone_protocol::RetryWindow;
 use undertone_store::Millis;
 
-pub use population::Population;
+pub use population::CheckInCounter;
 
 /// Windows of small populations end this long after the next planned attempt.
-pub const MEETING: Millis = 60_000;
+pub(crate) const MEETING: Millis = 60_000;
 
 /// Windows never end later than this: a device that comes back is seen once per week at least.
-pub const MAX_WAIT: Millis = 7 * 24 * 3_600_000;
+pub(crate) const MAX_WAIT: Millis = 7 * 24 * 3_600_000;
 
 /// A population below this multiple of the goal meets.
 const SMALL: u64 = 10;
@@ -40,7 +40,7 @@ pub struct Demand {
 impl Demand {
     /// Sessions that the task needs per second, at this time per round.
     #[must_use]
-    pub fn needed(&self, round: Millis) -> f64 {
+    pub(crate) fn needed(&self, round: Millis) -> f64 {
         self.over_selection * f64::from(self.goal) / (round.max(1) as f64 / 1000.0)
     }
 
@@ -58,7 +58,7 @@ impl Demand {
 
     /// The mean time between two check-ins of a device, for a population of this size.
     #[must_use]
-    pub fn interval(&self, population: u64, round: Millis) -> Millis {
+    pub(crate) fn interval(&self, population: u64, round: Millis) -> Millis {
         let interval = 1000.0 * population as f64 / self.offered(round);
         let interval = if interval.is_finite() {
             interval as Millis
@@ -117,14 +117,14 @@ pub fn window(outlook: &Outlook, cause: Cause) -> RetryWindow {
 
 /// A window for a device for which the board has no task: it spreads devices over the min interval.
 #[must_use]
-pub fn idle(min_interval: Millis) -> RetryWindow {
+pub(crate) fn idle(min_interval: Millis) -> RetryWindow {
     let interval = min_interval.clamp(1000, MAX_WAIT / 2);
     RetryWindow::between(interval, 2 * interval)
 }
 
 /// A window that is doubled for each refusal in a row.
 #[must_use]
-pub fn doubled(window: RetryWindow, times: u32) -> RetryWindow {
+pub(crate) fn doubled(window: RetryWindow, times: u32) -> RetryWindow {
     let factor = 1 << times.min(MAX_DOUBLINGS);
     let longer = |wait: Millis| wait.saturating_mul(factor).min(MAX_WAIT);
     RetryWindow::between(longer(window.min_ms), longer(window.max_ms))
@@ -163,23 +163,23 @@ fn meeting(outlook: &Outlook, earliest: Millis) -> RetryWindow {
 
 /// The expected time of a round: a mean over past rounds that forgets by one fifth per round.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RoundTime(f64);
+pub(crate) struct RoundTime(f64);
 
 impl RoundTime {
     /// The expectation before the first round.
     #[must_use]
-    pub fn new(expected: Millis) -> Self {
+    pub(crate) fn new(expected: Millis) -> Self {
         Self(expected.max(1000) as f64)
     }
 
     /// Takes the time of a round, of at least a second.
-    pub fn observe(&mut self, time: Millis) {
+    pub(crate) fn observe(&mut self, time: Millis) {
         self.0 += 0.2 * (time.max(1000) as f64 - self.0);
     }
 
     /// The expectation.
     #[must_use]
-    pub fn expected(&self) -> Millis {
+    pub(crate) fn expected(&self) -> Millis {
         self.0 as Millis
     }
 }

@@ -17,8 +17,8 @@ const SUM_LIMIT: f64 = 4_194_304.0;
 
 /// An upload with what its device says of it.
 #[derive(Clone, Copy)]
-#[expect(missing_debug_implementations, reason = "PRIVACY: it holds an update")]
-pub struct Report<'a> {
+// PRIVACY: no `Debug`: it holds an update, which must not be printable.
+pub(crate) struct Report<'a> {
     /// The session.
     pub session: SessionId,
     /// The pseudonym of its subject in the task.
@@ -32,11 +32,8 @@ pub struct Report<'a> {
 }
 
 /// The sum of an attempt with those who are in it.
-#[expect(
-    missing_debug_implementations,
-    reason = "PRIVACY: a sum without noise must not be printable"
-)]
-pub struct PlainResult {
+// PRIVACY: no `Debug`: a sum without noise must not be printable.
+pub(crate) struct PlainResult {
     /// The sum of the updates.
     pub sum: BoundedSum,
     /// The sum of the bits, each less one half; `None` without adaptive clipping.
@@ -75,11 +72,8 @@ struct Open {
 /// # Guarantee
 /// A session and a subject are in the sum at most once, each with weight 1 and by at most the bound. At most `goal` updates are in
 /// it. [`seal`](Self::seal) gives the sum once, and nothing is added after it.
-#[expect(
-    missing_debug_implementations,
-    reason = "PRIVACY: a sum without noise must not be printable"
-)]
-pub struct PlainSum {
+// PRIVACY: no `Debug`: a sum without noise must not be printable.
+pub(crate) struct PlainSum {
     open: RwLock<Option<Open>>,
     length: usize,
     goal: usize,
@@ -93,7 +87,7 @@ impl PlainSum {
     ///
     /// # Errors
     /// [`AggregationError::Setting`] where `goal` updates of the clip norm would leave the range of the sum.
-    pub fn new(bound: Bound, goal: u32, with_bits: bool) -> Result<Self, AggregationError> {
+    pub(crate) fn new(bound: Bound, goal: u32, with_bits: bool) -> Result<Self, AggregationError> {
         let length = bound.layout().len();
         let room = SUM_LIMIT / f64::from(goal.max(2));
         let longest = match bound.clipping().bound() {
@@ -122,19 +116,8 @@ impl PlainSum {
 
     /// The exact number of bytes of an upload.
     #[must_use]
-    pub fn upload_bytes(&self) -> u64 {
+    pub(crate) fn upload_bytes(&self) -> u64 {
         4 * self.length as u64
-    }
-
-    /// Number of updates in the sum; 0 after the seal.
-    #[must_use]
-    pub fn included(&self) -> usize {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.as_ref().map_or(0, |open| {
-            let ledger = lock(&open.ledger);
-            let included = |answer: &&Answer| matches!(answer, Answer::Included(_));
-            ledger.answers.values().filter(included).count()
-        })
     }
 
     /// Checks an update and adds it. The first commit of a session counts, and any later one gets its answer.
@@ -144,7 +127,7 @@ impl PlainSum {
     /// asked for; the session may try again. [`Refusal::Norm`] for an update that is not finite or longer than twice the clip norm;
     /// its session is over. [`Refusal::Late`] after the goal. [`Refusal::Conflict`] for a subject that is in the sum by another
     /// session. [`Refusal::Busy`] while another thread adds the update of this session. [`Refusal::Gone`] after the seal.
-    pub fn commit(&self, report: &Report<'_>) -> Result<Accepted, Refusal> {
+    pub(crate) fn commit(&self, report: &Report<'_>) -> Result<Accepted, Refusal> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         let open = open.as_ref().ok_or(Refusal::Gone)?;
         if let Some(answer) = lock(&open.ledger).answers.get(&report.session) {
@@ -194,7 +177,7 @@ impl PlainSum {
     ///
     /// # Errors
     /// [`Refusal::Gone`] after the first call.
-    pub fn seal(&self) -> Result<PlainResult, Refusal> {
+    pub(crate) fn seal(&self) -> Result<PlainResult, Refusal> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         let Open { sum, bits, ledger } = open.take().ok_or(Refusal::Gone)?;
         let ledger = ledger.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -210,7 +193,7 @@ impl PlainSum {
     }
 
     /// Ends the summation without a sum.
-    pub fn abort(&self) {
+    pub(crate) fn abort(&self) {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 

@@ -15,11 +15,8 @@ use crate::seal;
 /// The key of the pseudonyms of a task.
 ///
 /// PRIVACY: together with the key file it links pseudonyms and subjects.
-#[expect(
-    missing_debug_implementations,
-    reason = "PRIVACY: secret keys must not be printable"
-)]
-pub enum Pseudonyms {
+// PRIVACY: no `Debug`: secret keys must not be printable.
+pub(crate) enum Pseudonyms {
     /// Names follow from the key file.
     KeyFile,
     /// Names follow from the key file and this key.
@@ -31,7 +28,7 @@ impl Pseudonyms {
     ///
     /// # Errors
     /// No entropy; from the store.
-    pub fn draw(store: &dyn Store, keys: &Keys, task: TaskId) -> Result<Digest32> {
+    pub(crate) fn draw(store: &dyn Store, keys: &Keys, task: TaskId) -> Result<Digest32> {
         let fresh = Zeroizing::new(random::<32>()?);
         let sealed = seal::seal(random()?, &|salt| keys.pseudonym_seal(salt, task), &*fresh)?;
         // A task of the same settings may have been begun before: its key counts then.
@@ -45,7 +42,7 @@ impl Pseudonyms {
     /// # Errors
     /// From the store; [`ServiceError::Sealed`] for a key that was sealed under another key file;
     /// [`ServiceError::Value`] for the key of another task.
-    pub fn open(
+    pub(crate) fn open(
         store: &dyn Store,
         keys: &Keys,
         task: TaskId,
@@ -70,7 +67,13 @@ impl Pseudonyms {
 
     /// The name of a subject in a task.
     #[must_use]
-    pub fn name(&self, keys: &Keys, task: TaskId, issuer: &Digest32, subject: &Digest32) -> ParticipantId {
+    pub(crate) fn name(
+        &self,
+        keys: &Keys,
+        task: TaskId,
+        issuer: &Digest32,
+        subject: &Digest32,
+    ) -> ParticipantId {
         match self {
             Self::KeyFile => keys.pseudonym(task, issuer, subject),
             Self::Task(key) => keys.pseudonym_under(key, task, issuer, subject),

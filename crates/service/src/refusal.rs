@@ -9,7 +9,7 @@ use undertone_secagg::SecAggError;
 /// A message that is not accepted. Nothing of it was kept.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// The session is over, or the sum is sealed.
     #[error("the session is over")]
     Gone,
@@ -52,7 +52,7 @@ pub enum Refusal {
 impl Refusal {
     /// Its code on the wire.
     #[must_use]
-    pub fn code(&self) -> Code {
+    pub(crate) fn code(&self) -> Code {
         match self {
             Self::Gone => Code::Gone,
             Self::Late => Code::Late,
@@ -69,7 +69,7 @@ impl Refusal {
 
     /// The refusal as it travels.
     #[must_use]
-    pub fn problem(&self) -> Problem {
+    pub(crate) fn problem(&self) -> Problem {
         Problem::new(self.code(), self.to_string())
     }
 

@@ -30,23 +30,25 @@ use undertone_coordinator::head::{Opened, RunHead};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::session_terms::TaskSessionTerms;
 use undertone_protocol::{Blob, TaskState, Verdict, digest_of};
-use undertone_store::{AttemptId, Blobs, Lease, Millis, Reason, SessionId, SessionState, Store, StoreError};
+use undertone_store::{
+    AbandonReason, AttemptId, Blobs, Lease, Millis, SessionId, SessionState, Store, StoreError,
+};
 
 use crate::attempt::{Attempt, Effect, Event};
 use crate::cluster::Cluster;
 use crate::error::{Result, ServiceError};
 use crate::group::{Group, Phase};
 use crate::keys::{Keys, random};
-use crate::pace::{Population, RoundTime};
+use crate::pace::{CheckInCounter, RoundTime};
 use crate::plain::PlainSum;
 use crate::pseudonyms::{self, Pseudonyms};
 use crate::session::{LostAt, Sessions};
 use crate::spool::Spool;
 use crate::task::Task;
 
-pub use bar::OpenSession;
+pub(crate) use bar::OpenSession;
 pub use devices::{Claims, Reply};
-pub use evaluation::Rates;
+pub use evaluation::ReleasedScores;
 pub(crate) use evaluation::newest_model;
 pub(crate) use release::{MODEL, STATE};
 pub(crate) use upload::{Trouble, Upload};
@@ -129,7 +131,7 @@ struct Inner {
     /// Attempts abandoned in a row to which fewer devices came than a release needs.
     deserted: u32,
     rng: ChaCha20Rng,
-    population: Population,
+    population: CheckInCounter,
     /// The estimate of the population, with the time at which it was made.
     estimate: Cell<Option<(Millis, u64)>>,
     round_time: RoundTime,
@@ -262,7 +264,7 @@ impl Room {
                 abandoned_in_a_row: 0,
                 deserted: 0,
                 rng: ChaCha20Rng::from_seed(random()?),
-                population: Population::new(shared.store.now(), 0),
+                population: CheckInCounter::new(shared.store.now(), 0),
                 estimate: Cell::new(None),
                 round_time: RoundTime::new(until),
                 round_opened: None,
@@ -301,7 +303,7 @@ impl Room {
 
     /// A receiver that wakes with everything that a waiting device may want to know.
     #[must_use]
-    pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
@@ -477,7 +479,7 @@ impl Room {
     }
 
     /// Ends the attempt without a release. Its participants count from now on.
-    fn abandon(&self, inner: &mut Inner, now: Millis, reason: Reason) -> Result<()> {
+    fn abandon(&self, inner: &mut Inner, now: Millis, reason: AbandonReason) -> Result<()> {
         let Some(current) = inner.current.take() else {
             return Ok(());
         };

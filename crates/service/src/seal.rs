@@ -18,11 +18,8 @@ const SALT: usize = 32;
 /// nonce of a record counts from 0, and the last record is marked, so records cannot be left out, repeated or put elsewhere.
 ///
 /// Without [`finish`](Self::finish) the sealed bytes have no end, and do not open.
-#[expect(
-    missing_debug_implementations,
-    reason = "PRIVACY: it holds a key and plain bytes"
-)]
-pub struct Sealer<'w> {
+// PRIVACY: no `Debug`: it holds a key and plain bytes, which must not be printable.
+pub(crate) struct Sealer<'w> {
     cipher: Aes256Gcm,
     writer: &'w mut dyn Write,
     /// The record that is being filled. A full one waits, since it may be the last.
@@ -36,7 +33,7 @@ impl<'w> Sealer<'w> {
     ///
     /// # Errors
     /// From the writer.
-    pub fn new(
+    pub(crate) fn new(
         salt: [u8; SALT],
         key: &dyn Fn(&[u8; SALT]) -> Zeroizing<[u8; 32]>,
         writer: &'w mut dyn Write,
@@ -69,7 +66,7 @@ impl<'w> Sealer<'w> {
     ///
     /// # Errors
     /// From the writer; more records than the counter has numbers.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub(crate) fn finish(mut self) -> io::Result<()> {
         self.write_record(true)?;
         self.writer.flush()
     }
@@ -95,7 +92,7 @@ impl Write for Sealer<'_> {
 ///
 /// # Errors
 /// [`ServiceError::Sealed`] for more records than the counter has numbers.
-pub fn seal(
+pub(crate) fn seal(
     salt: [u8; SALT],
     key: &dyn Fn(&[u8; SALT]) -> Zeroizing<[u8; 32]>,
     plain: &[u8],
@@ -115,7 +112,7 @@ pub fn seal(
 ///
 /// # Errors
 /// [`ServiceError::Sealed`] for bytes that were changed, cut or sealed under another key.
-pub fn open(sealed: &[u8], key: &dyn Fn(&[u8; SALT]) -> Zeroizing<[u8; 32]>) -> Result<Wiped<u8>> {
+pub(crate) fn open(sealed: &[u8], key: &dyn Fn(&[u8; SALT]) -> Zeroizing<[u8; 32]>) -> Result<Wiped<u8>> {
     let (salt, rest) = sealed.split_first_chunk::<SALT>().ok_or(ServiceError::Sealed)?;
     let cipher = Aes256Gcm::new((&*key(salt)).into());
     let mut records = rest.chunks(RECORD + TAG).enumerate().peekable();

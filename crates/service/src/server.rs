@@ -23,7 +23,7 @@ use crate::capacity::Capacity;
 use crate::cluster::Cluster;
 use crate::error::{Result, ServiceError};
 use crate::http::InFlight;
-use crate::identity::{self, DAY, Identity, Issuer, IssuerKeys, Member, Refusal};
+use crate::identity::{self, DAY, Identity, IdentityRefusal, Issuer, IssuerKeys, Member};
 use crate::keys::random;
 use crate::metrics::{Metrics, ObservedStore};
 use crate::pace;
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Service {
     }
 }
 
-fn refused(refusal: Refusal) -> Problem {
+fn refused(refusal: IdentityRefusal) -> Problem {
     Problem::new(refusal.code, refusal.reason)
 }
 

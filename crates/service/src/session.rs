@@ -16,11 +16,12 @@
 use std::collections::BTreeMap;
 
 use undertone_coordinator::participation::ParticipantId;
-use undertone_store::{Millis, SessionId, SessionState};
+use undertone_store::{Millis, SessionId};
 
 /// The state of a session that was not lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+#[cfg_attr(not(test), expect(dead_code, reason = "the room skips some stages"))]
+pub(crate) enum Stage {
     /// The device has its assignment.
     Assigned,
     /// The device has plan and model.
@@ -43,7 +44,7 @@ pub enum Stage {
 
 /// The point at which a session was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LostAt {
+pub(crate) enum LostAt {
     /// Before the device had plan and model.
     Assigned,
     /// Before the device trained.
@@ -65,25 +66,23 @@ pub enum LostAt {
 impl LostAt {
     /// `true` if the device may have sent something of its update, so that the loss counts as a participation.
     #[must_use]
-    pub fn counts(self) -> bool {
+    pub(crate) fn counts(self) -> bool {
         self >= Self::Lobby
     }
 }
 
 /// The end of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// The session was lost.
     Lost(LostAt),
     /// The report came after the goal. It is in no sum, and no participation.
     Late,
-    /// The update is in a release.
-    Included,
 }
 
 /// A session whose update is in a sum, with the subject behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Contributor {
+pub(crate) struct Contributor {
     /// The session.
     pub session: SessionId,
     /// The pseudonym of its subject in the task.
@@ -92,7 +91,7 @@ pub struct Contributor {
 
 /// The outcome of a message that was not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accepted {
+pub(crate) enum Accepted {
     /// The message was taken.
     Now,
     /// The message repeats one that was taken before, and changed nothing.
@@ -102,7 +101,7 @@ pub enum Accepted {
 /// A step that a session does not take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum OutOfTurn {
+pub(crate) enum OutOfTurn {
     /// The session has passed the stage.
     #[error("the session stands at {at:?} and cannot go back to {to:?}")]
     Backward {
@@ -118,7 +117,7 @@ pub enum OutOfTurn {
 
 /// One session. Time comes as an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Session {
+pub(crate) struct Session {
     stage: Stage,
     end: Option<End>,
     /// The time at which it expires, if it has not reported.
@@ -128,7 +127,7 @@ pub struct Session {
 impl Session {
     /// A session that was assigned, and must have reported before `until`, unless that is [extended](Self::extend).
     #[must_use]
-    pub fn new(until: Millis) -> Self {
+    pub(crate) fn new(until: Millis) -> Self {
         Self {
             stage: Stage::Assigned,
             end: None,
@@ -138,13 +137,13 @@ impl Session {
 
     /// The last stage that it reached.
     #[must_use]
-    pub fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> Stage {
         self.stage
     }
 
     /// The end; `None` while it goes on.
     #[must_use]
-    pub fn end(&self) -> Option<End> {
+    pub(crate) fn end(&self) -> Option<End> {
         self.end
     }
 
@@ -152,7 +151,7 @@ impl Session {
     ///
     /// # Errors
     /// [`OutOfTurn`] for an earlier stage, and after its end.
-    pub fn reach(&mut self, to: Stage) -> Result<bool, OutOfTurn> {
+    pub(crate) fn reach(&mut self, to: Stage) -> Result<bool, OutOfTurn> {
         if let Some(end) = self.end {
             return Err(OutOfTurn::Ended(end));
         }
@@ -165,12 +164,12 @@ impl Session {
     }
 
     /// Sets the time before which the device must have reported. In groups, the deadlines of the phases do that from the join on.
-    pub fn extend(&mut self, until: Millis) {
+    pub(crate) fn extend(&mut self, until: Millis) {
         self.until = until;
     }
 
     /// Loses the session. `None` where it has ended already.
-    pub fn lose(&mut self) -> Option<LostAt> {
+    pub(crate) fn lose(&mut self) -> Option<LostAt> {
         if self.end.is_some() {
             return None;
         }
@@ -180,14 +179,14 @@ impl Session {
     }
 
     /// Loses the session if it has not reported in time. After the report the deadlines of its group count.
-    pub fn expire(&mut self, now: Millis) -> Option<LostAt> {
+    pub(crate) fn expire(&mut self, now: Millis) -> Option<LostAt> {
         (now >= self.until && self.stage < Stage::Reported)
             .then(|| self.lose())
             .flatten()
     }
 
     /// Ends the session with a report after the goal. Returns `false` where it has ended already.
-    pub fn late(&mut self) -> bool {
+    pub(crate) fn late(&mut self) -> bool {
         let open = self.end.is_none();
         if open {
             self.end = Some(End::Late);
@@ -195,49 +194,13 @@ impl Session {
         open
     }
 
-    /// Ends a session whose report is in a release.
-    ///
-    /// # Errors
-    /// [`OutOfTurn`] where it has not reported, or has ended otherwise.
-    pub fn include(&mut self) -> Result<(), OutOfTurn> {
-        match self.end {
-            Some(End::Included) => Ok(()),
-            Some(end) => Err(OutOfTurn::Ended(end)),
-            None if self.stage < Stage::Reported => Err(OutOfTurn::Backward {
-                at: self.stage,
-                to: Stage::Reported,
-            }),
-            None => {
-                self.end = Some(End::Included);
-                Ok(())
-            }
-        }
-    }
-
     /// `true` if it is a participation of its subject where its attempt ends now.
     #[must_use]
-    pub fn counts(&self) -> bool {
+    pub(crate) fn counts(&self) -> bool {
         match self.end {
             None => self.stage >= Stage::Ready,
             Some(End::Lost(at)) => at.counts(),
             Some(End::Late) => false,
-            Some(End::Included) => true,
-        }
-    }
-
-    /// Its state as the store knows it.
-    #[must_use]
-    pub fn stored(&self) -> SessionState {
-        match (self.end, self.stage) {
-            (Some(End::Included), _) => SessionState::Included,
-            (Some(End::Lost(at)), _) if !at.counts() => SessionState::LostBeforeReady,
-            // A report after the goal is no participation of a release. Where the attempt is abandoned after all, the store counts it:
-            // that errs to the safe side.
-            (Some(End::Lost(_) | End::Late), _) => SessionState::Lost,
-            (None, Stage::Assigned) => SessionState::Assigned,
-            (None, Stage::Configured | Stage::Training) => SessionState::Configured,
-            (None, Stage::Ready | Stage::Keys | Stage::Shares | Stage::Uploading) => SessionState::Ready,
-            (None, Stage::Reported | Stage::Unmasked) => SessionState::Reported,
         }
     }
 
@@ -257,19 +220,19 @@ impl Session {
 
 /// The sessions of an attempt.
 #[derive(Debug, Default)]
-pub struct Sessions {
+pub(crate) struct Sessions {
     all: BTreeMap<SessionId, Session>,
 }
 
 impl Sessions {
     /// No sessions.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Adds an assigned session. Returns `false` for a session that is known, and changes nothing then.
-    pub fn assign(&mut self, session: SessionId, until: Millis) -> bool {
+    pub(crate) fn assign(&mut self, session: SessionId, until: Millis) -> bool {
         let vacant = !self.all.contains_key(&session);
         if vacant {
             self.all.insert(session, Session::new(until));
@@ -279,22 +242,22 @@ impl Sessions {
 
     /// A session.
     #[must_use]
-    pub fn get(&self, session: SessionId) -> Option<&Session> {
+    pub(crate) fn get(&self, session: SessionId) -> Option<&Session> {
         self.all.get(&session)
     }
 
     /// A session, to move it.
-    pub fn get_mut(&mut self, session: SessionId) -> Option<&mut Session> {
+    pub(crate) fn get_mut(&mut self, session: SessionId) -> Option<&mut Session> {
         self.all.get_mut(&session)
     }
 
     /// All sessions, in the order of their identifiers.
-    pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.all.iter().map(|(id, session)| (*id, session))
     }
 
     /// Loses the sessions whose time has passed, and names them.
-    pub fn expire(&mut self, now: Millis) -> Vec<(SessionId, LostAt)> {
+    pub(crate) fn expire(&mut self, now: Millis) -> Vec<(SessionId, LostAt)> {
         self.all
             .iter_mut()
             .filter_map(|(id, session)| Some((*id, session.expire(now)?)))
@@ -329,11 +292,6 @@ mod tests {
             let at = session.lose().unwrap();
             assert_eq!(at.counts(), stage >= Stage::Ready, "{stage:?}");
             assert_eq!(session.counts(), stage >= Stage::Ready, "{stage:?}");
-            let stored = match stage >= Stage::Ready {
-                true => SessionState::Lost,
-                false => SessionState::LostBeforeReady,
-            };
-            assert_eq!(session.stored(), stored, "{stage:?}");
             assert_eq!(session.lose(), None);
         }
     }
@@ -344,19 +302,7 @@ mod tests {
         session.reach(Stage::Uploading).unwrap();
         assert!(session.late() && !session.late());
         assert!(!session.counts());
-        assert_eq!(session.include(), Err(OutOfTurn::Ended(End::Late)));
-    }
-
-    #[test]
-    fn only_a_reported_session_is_included() {
-        let mut session = Session::new(10);
-        session.reach(Stage::Uploading).unwrap();
-        assert!(session.include().is_err());
-        session.reach(Stage::Reported).unwrap();
-        assert_eq!(session.include(), Ok(()));
-        assert_eq!(session.include(), Ok(()));
-        assert_eq!(session.stored(), SessionState::Included);
-        assert_eq!(session.lose(), None);
+        assert_eq!(session.reach(Stage::Reported), Err(OutOfTurn::Ended(End::Late)));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! The file is unlinked, so that it ends with the process. Its records are sealed by AES-256-GCM under a key that is in memory
 //! only. Nonce and tag of a record stay in memory, so a record that was changed, moved or put back is not read.
 //!
-//! Memory is the limit, and [`RECORD`] bytes per upload in the file: the last record stays in memory until it is full.
+//! Memory is the limit, and 64 KiB per upload in the file: the last record stays in memory until it is full.
 
 mod file;
 
@@ -23,10 +23,10 @@ use crate::keys::random;
 use file::File;
 
 /// Bytes of a record of the file.
-pub const RECORD: usize = 64 << 10;
+pub(crate) const RECORD: usize = 64 << 10;
 
 /// Memory for uploads on their way, in bytes, unless a host sets it: 2 GiB.
-pub const DEFAULT_RAM: u64 = 2 << 30;
+pub(crate) const DEFAULT_RAM: u64 = 2 << 30;
 
 /// Memory of ended uploads that is kept for the next ones, in bytes: 32 MiB.
 const IDLE: usize = 32 << 20;

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use undertone_service::estimate::{Conditions, Estimate, Groups, Rates, Shape, estimate};
+use undertone_service::estimate::{Estimate, Groups, PopulationAssumptions, Rates, TaskShape, estimate};
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/size-a-service.md");
 
@@ -55,11 +55,11 @@ const fn of(
 
 impl Production {
     /// A CIFG with 6.4 million parameters, as all of them are, and the default deadlines of a task file.
-    fn shape(&self) -> Shape {
+    fn shape(&self) -> TaskShape {
         let parameters = 6_400_000;
         // Secure sums pad to a power of two, at 22 bits per coordinate.
         let coordinates = if self.secure { 1 << 23 } else { parameters };
-        Shape {
+        TaskShape {
             rounds: self.rounds,
             goal: self.goal,
             sessions: self.goal * 13 / 10,
@@ -96,10 +96,10 @@ impl Production {
 
     fn estimate(&self) -> Estimate {
         // The populations of the paper are those of eligible devices.
-        let conditions = Conditions {
+        let conditions = PopulationAssumptions {
             population: self.population,
             eligible: 1.0,
-            ..Conditions::default()
+            ..PopulationAssumptions::default()
         };
         estimate(&self.shape(), &conditions, &Rates::default()).unwrap()
     }

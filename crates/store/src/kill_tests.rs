@@ -18,8 +18,8 @@ use undertone_protocol::Digest32;
 use crate::failpoint::{VARIABLE, VISITS_VARIABLE};
 use crate::test_rows::{admission, at_least, folder, hex, new_task, release, session, sha, user};
 use crate::{
-    Admitted, AttemptId, AttemptState, Blobs, Created, FolderBlobs, Lease, NewAttempt, Reason, SessionState,
-    Sqlite, Store, TaskId,
+    AbandonReason, Admitted, AttemptId, AttemptState, Blobs, Created, FolderBlobs, Lease, NewAttempt,
+    SessionState, Sqlite, Store, TaskId,
 };
 
 /// The variable that makes a test the child, and names its folder.
@@ -106,7 +106,7 @@ impl Leader {
         let lease = lease.ok_or("the lease is taken")?;
         self.answered(&format!("fence {}", lease.fence));
         if let Some((attempt, _)) = self.store.open_attempt_of(self.task).map_err(text)? {
-            self.abandon(&lease, attempt, Reason::Crash)?;
+            self.abandon(&lease, attempt, AbandonReason::Crash)?;
         }
         self.publish()?;
         self.sweep()?;
@@ -124,7 +124,7 @@ impl Leader {
                     .is_empty()
             {
                 let attempt = self.attempt(&lease, round)?;
-                self.abandon(&lease, attempt, Reason::Few)?;
+                self.abandon(&lease, attempt, AbandonReason::Few)?;
             }
             self.round(&lease, round)?;
             self.publish()?;
@@ -133,7 +133,7 @@ impl Leader {
         Ok(())
     }
 
-    fn abandon(&self, lease: &Lease, attempt: AttemptId, reason: Reason) -> Outcome<()> {
+    fn abandon(&self, lease: &Lease, attempt: AttemptId, reason: AbandonReason) -> Outcome<()> {
         self.store.abandon(lease, attempt, reason, &[]).map_err(text)?;
         self.answered(&format!("abandoned {attempt}"));
         Ok(())

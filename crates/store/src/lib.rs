@@ -7,7 +7,7 @@
 //! | [`Store`], [`Oversight`] | one method per transaction: those of a service, and those of its operators |
 //! | [`Sqlite`], [`Memory`], `Postgres` | the stores; `Postgres` needs the feature `postgres` |
 //! | [`NewTask`], [`TaskRow`], [`Lease`] | tasks, and the process that leads one |
-//! | [`NewAttempt`], [`AttemptState`], [`Outcome`], [`Reason`] | attempts at a round |
+//! | [`NewAttempt`], [`AttemptState`], [`Outcome`], [`AbandonReason`] | attempts at a round |
 //! | [`Admission`], [`Admitted`], [`SessionState`] | sessions of devices |
 //! | [`Release`], [`Unpublished`], [`Histograms`] | released rounds, and the participation of users |
 //! | [`DeviceRow`], [`ProcessRow`], [`AuditRow`] | devices, processes, and the log of operators |
@@ -52,11 +52,12 @@ pub use oversight::{AttemptRow, LeaseRow, Oversight};
 #[cfg(feature = "postgres")]
 pub use postgres::Postgres;
 pub use rows::{
-    AbandonedAttempt, Admission, Admitted, AttemptId, AttemptState, DeviceRow, Histograms, Lease, Millis,
-    NewAttempt, NewProcess, NewTask, Outcome, ProcessRow, Reason, Release, SessionId, SessionState,
-    TaskHolder, TaskId, TaskRow, Unpublished,
+    AbandonedRow, Admission, Admitted, AttemptId, AttemptState, DeviceRow, Histograms, Lease, Millis,
+    NewAttempt, NewProcess, NewTask, Outcome, ProcessRow, Release, SessionId, SessionState, TaskHolder,
+    TaskId, TaskRow, Unpublished,
 };
 pub use sqlite::Sqlite;
+pub use undertone_coordinator::record::AbandonReason;
 
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskState};
@@ -101,7 +102,7 @@ pub trait Store: Oversight {
 
     /// Leases a task for `ttl` milliseconds; `None` while another process holds it. A new lease adds 1 to the fence and abandons, in
     /// the same transaction, every attempt of the task that stands in [`AttemptState::Releasing`], with reason
-    /// [`Reason::Crash`]. The same process may lease again before its lease has ended: it then gets a new fence, too.
+    /// [`AbandonReason::Crash`]. The same process may lease again before its lease has ended: it then gets a new fence, too.
     ///
     /// # Errors
     /// [`StoreError::Missing`].
@@ -174,7 +175,7 @@ pub trait Store: Oversight {
         &self,
         lease: &Lease,
         attempt: AttemptId,
-        reason: Reason,
+        reason: AbandonReason,
         users: &[ParticipantId],
     ) -> Result<()>;
 
@@ -200,7 +201,7 @@ pub trait Store: Oversight {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].
-    fn abandoned_since_release(&self, task: TaskId) -> Result<Vec<AbandonedAttempt>>;
+    fn abandoned_since_release(&self, task: TaskId) -> Result<Vec<AbandonedRow>>;
 
     /// Committed models that are not published yet, in the order of their rounds.
     ///

@@ -15,8 +15,8 @@ use crate::audit::AuditRow;
 use crate::clock::{Clock, SystemClock, Watch};
 use crate::rules::{self, AttemptFacts, Receipt, Standing, TaskFacts, missing};
 use crate::{
-    Admission, Admitted, AttemptId, AttemptState, DeviceRow, Lease, Millis, NewTask, ProcessRow, Reason,
-    Result, SessionId, SessionState, TaskHolder, TaskId, TaskRow, Unpublished,
+    AbandonReason, Admission, Admitted, AttemptId, AttemptState, DeviceRow, Lease, Millis, NewTask,
+    ProcessRow, Result, SessionId, SessionState, TaskHolder, TaskId, TaskRow, Unpublished,
 };
 
 /// A store in memory, for simulations and tests. It forgets everything at the end of the process.
@@ -91,7 +91,7 @@ struct Attempt {
     report_until: Millis,
     /// Sessions that take a place.
     occupied: u32,
-    reason: Option<Reason>,
+    reason: Option<AbandonReason>,
     closed: Option<Millis>,
     /// The sessions that were not lost before they were ready.
     members: BTreeMap<ParticipantId, SessionId>,
@@ -201,7 +201,7 @@ impl State {
         now: Millis,
         attempt: AttemptId,
         fence: u64,
-        reason: Reason,
+        reason: AbandonReason,
         users: &[ParticipantId],
     ) -> Result<()> {
         let found = self.attempt_mut(attempt)?;

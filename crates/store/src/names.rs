@@ -3,7 +3,7 @@
 use undertone_accounting::participation::Spacing;
 use undertone_protocol::{Kind, TaskState};
 
-use crate::{AttemptState, Reason, SessionState};
+use crate::{AbandonReason, AttemptState, SessionState};
 
 /// A value that a database holds by its name.
 pub(crate) trait Named: Sized + Copy {
@@ -69,7 +69,7 @@ named!(
     Abandoned = "abandoned",
 );
 named!(
-    Reason,
+    AbandonReason,
     "the reason of an attempt",
     Few = "few",
     Deadline = "deadline",

@@ -3,7 +3,7 @@
 use undertone_protocol::TaskState;
 
 use crate::names::Named;
-use crate::{AttemptState, AuditRow, Millis, Reason, Result, TaskId};
+use crate::{AbandonReason, AttemptState, AuditRow, Millis, Result, TaskId};
 
 /// Figures of a store for its operators. Each method is one transaction.
 ///
@@ -51,7 +51,7 @@ pub struct AttemptRow {
     /// Its state.
     pub state: AttemptState,
     /// The reason where it was abandoned.
-    pub reason: Option<Reason>,
+    pub reason: Option<AbandonReason>,
     /// The time of its opening, by the clock of the store.
     pub opened: Millis,
     /// The time of its end; `None` while it is open.

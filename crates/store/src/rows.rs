@@ -4,6 +4,7 @@ use std::fmt;
 
 use undertone_accounting::participation::Participation;
 use undertone_coordinator::participation::ParticipantId;
+use undertone_coordinator::record::AbandonReason;
 use undertone_protocol::{Digest32, Kind, TaskState};
 
 /// A time in milliseconds since 1970, by the clock of the store.
@@ -157,29 +158,6 @@ pub enum AttemptState {
     Abandoned,
 }
 
-/// The reason for an attempt without a release. None of them depends on the value of an update.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// Too few devices came or reported.
-    Few,
-    /// The attempt took too long.
-    Deadline,
-    /// The process that led it was lost.
-    Crash,
-    /// A later lease took the task over.
-    Fence,
-    /// The store failed.
-    Store,
-    /// The network failed.
-    Network,
-    /// A subject stood twice in the sum.
-    Duplicate,
-    /// A message of the protocol of sums was wrong.
-    Protocol,
-    /// The operator ended it.
-    Operator,
-}
-
 /// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionState {
@@ -271,7 +249,7 @@ pub struct Outcome {
     /// Its state.
     pub state: AttemptState,
     /// The reason where it was abandoned.
-    pub reason: Option<Reason>,
+    pub reason: Option<AbandonReason>,
     /// The fence under which it last moved.
     pub fence: u64,
 }
@@ -295,13 +273,13 @@ pub struct Unpublished {
 
 /// An attempt that made no release, with the users who count as having taken part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AbandonedAttempt {
+pub struct AbandonedRow {
     /// The round.
     pub round: u64,
     /// The number of the attempt within its round, from 0.
     pub attempt_of_round: u32,
     /// The reason.
-    pub reason: Reason,
+    pub reason: AbandonReason,
     /// The users, ascending.
     pub participants: Vec<ParticipantId>,
 }

@@ -7,8 +7,8 @@ mod common;
 use undertone_accounting::participation::Participation;
 use undertone_protocol::TaskState::{self, Active, Completed, Draft, Halted, Paused};
 use undertone_store::{
-    Admitted, AttemptId, AttemptState, AuditRow, DeviceRow, Histograms, Lease, NewAttempt, NewTask, Outcome,
-    Reason, SessionState, StoreError, TaskHolder, TaskId, Unpublished,
+    AbandonReason, Admitted, AttemptId, AttemptState, AuditRow, DeviceRow, Histograms, Lease, NewAttempt,
+    NewTask, Outcome, SessionState, StoreError, TaskHolder, TaskId, Unpublished,
 };
 
 use common::*;
@@ -133,7 +133,9 @@ fn a_barred_subject_is_never_admitted_again(world: &mut World) {
         store.admit(&admission(store, attempt, 5, 2)).unwrap(),
         Admitted::Barred
     );
-    store.abandon(&lease, attempt, Reason::Operator, &[]).unwrap();
+    store
+        .abandon(&lease, attempt, AbandonReason::Operator, &[])
+        .unwrap();
     let attempt = open(store, &lease);
     assert_eq!(
         store.admit(&admission(store, attempt, 5, 3)).unwrap(),
@@ -157,7 +159,7 @@ fn a_barred_subject_is_never_admitted_again(world: &mut World) {
     world.restart();
     let store = world.store();
     let lease = store.lease(task, "one", 30_000).unwrap().unwrap();
-    store.abandon(&lease, attempt, Reason::Crash, &[]).unwrap();
+    store.abandon(&lease, attempt, AbandonReason::Crash, &[]).unwrap();
     let attempt = open(store, &lease);
     assert_eq!(
         store.admit(&admission(store, attempt, 5, 6)).unwrap(),
@@ -310,7 +312,7 @@ fn a_void_lease_changes_nothing(world: &mut World) {
         fenced(store.reserve(void, attempt, 5));
         let release = release(store, task, attempt, &users([1]), &[]);
         fenced(store.commit_release(void, &release));
-        fenced(store.abandon(void, attempt, Reason::Few, &users([1])));
+        fenced(store.abandon(void, attempt, AbandonReason::Few, &users([1])));
         fenced(store.end(void, b"end", "", ""));
     }
     assert_eq!(
@@ -339,7 +341,7 @@ fn a_new_lease_abandons_what_was_being_released(world: &mut World) {
     let again = store.lease(task, "one", 30_000).unwrap().unwrap();
     let outcome = Outcome {
         state: AttemptState::Abandoned,
-        reason: Some(Reason::Crash),
+        reason: Some(AbandonReason::Crash),
         fence: 2,
     };
     assert_eq!(store.outcome(attempt).unwrap(), outcome);
@@ -366,7 +368,7 @@ fn a_round_begins_with_its_first_attempt(world: &mut World) {
     let attempt = open(world.store(), &lease);
     world.clock.advance(700);
     let store = world.store();
-    store.abandon(&lease, attempt, Reason::Few, &[]).unwrap();
+    store.abandon(&lease, attempt, AbandonReason::Few, &[]).unwrap();
     open(store, &lease);
     assert_eq!(store.round_opened(task, 0).unwrap(), Some(BEGIN));
     assert_eq!(store.round_opened(task, 1).unwrap(), None);
@@ -403,11 +405,13 @@ fn one_attempt_is_open_at_a_time(world: &mut World) {
     refused(store.open_attempt(&lease, &first), "expected none, got attempt 1");
     store.reserve(&lease, attempt, 1).unwrap();
     refused(store.open_attempt(&lease, &first), "expected none, got attempt 1");
-    store.abandon(&lease, attempt, Reason::Network, &[]).unwrap();
+    store
+        .abandon(&lease, attempt, AbandonReason::Network, &[])
+        .unwrap();
     assert_eq!(store.open_attempt_of(task.id).unwrap(), None);
     let second = store.open_attempt(&lease, &first).unwrap();
     assert!(second > attempt);
-    store.abandon(&lease, second, Reason::Few, &[]).unwrap();
+    store.abandon(&lease, second, AbandonReason::Few, &[]).unwrap();
     released(store, &lease, &[1]);
     store.set_state(task.id, Active, Paused, "operator", "").unwrap();
     refused(
@@ -424,7 +428,7 @@ fn one_attempt_is_open_at_a_time(world: &mut World) {
     let (_, other) = active(store, "other", at_least(1, 1));
     refused(store.close_selection(&other, second), "the task of attempt 2");
     refused(
-        store.abandon(&other, second, Reason::Few, &[]),
+        store.abandon(&other, second, AbandonReason::Few, &[]),
         "the task of attempt 2",
     );
 }
@@ -470,7 +474,7 @@ fn the_schema_decides_on_admission(world: &mut World) {
         let attempt = open(store, &lease);
         let answer = store.admit(&admission(store, attempt, 1, 10 + round)).unwrap();
         assert_eq!(answer, Admitted::TooSoon { last: 0 });
-        store.abandon(&lease, attempt, Reason::Few, &[]).unwrap();
+        store.abandon(&lease, attempt, AbandonReason::Few, &[]).unwrap();
         released(store, &lease, &[100 + round]);
     }
     let attempt = open(store, &lease);
@@ -512,7 +516,7 @@ fn an_exact_schema_admits_in_step_only(world: &mut World) {
         store
             .note_sessions(&[(session(number), SessionState::LostBeforeReady)])
             .unwrap();
-        store.abandon(&lease, attempt, Reason::Few, &[]).unwrap();
+        store.abandon(&lease, attempt, AbandonReason::Few, &[]).unwrap();
         answer
     };
     assert_eq!(answers(1), Admitted::TooSoon { last: 0 });
@@ -572,13 +576,17 @@ fn an_attempt_stops_taking_devices(world: &mut World) {
     assert_eq!(admit(attempt), Admitted::Yes);
     world.clock.advance(1);
     assert_eq!(admit(attempt), Admitted::Full);
-    store.abandon(&lease, attempt, Reason::Deadline, &[]).unwrap();
+    store
+        .abandon(&lease, attempt, AbandonReason::Deadline, &[])
+        .unwrap();
     assert_eq!(admit(attempt), Admitted::Full);
     let attempt = open(store, &lease);
     assert_eq!(admit(attempt), Admitted::Yes);
     store.close_selection(&lease, attempt).unwrap();
     assert_eq!(admit(attempt), Admitted::Full);
-    store.abandon(&lease, attempt, Reason::Operator, &[]).unwrap();
+    store
+        .abandon(&lease, attempt, AbandonReason::Operator, &[])
+        .unwrap();
     let attempt = open(store, &lease);
     assert_eq!(admit(attempt), Admitted::Yes);
     world.restart();
@@ -603,7 +611,7 @@ fn a_subject_that_sent_nothing_may_come_again(world: &mut World) {
     // The old check-ins keep their answers.
     let old = admission(store, attempt, 1, 2);
     assert_eq!(store.admit(&old).unwrap(), Admitted::Before(session(2)));
-    store.abandon(&lease, attempt, Reason::Few, &[]).unwrap();
+    store.abandon(&lease, attempt, AbandonReason::Few, &[]).unwrap();
     assert_eq!(store.observed(task).unwrap(), Histograms::default());
     let attempt = open(store, &lease);
     assert_eq!(
@@ -631,7 +639,7 @@ fn a_subject_that_was_ready_may_not_come_again(world: &mut World) {
         again.checkin[9] = who as u8;
         assert_eq!(store.admit(&again).unwrap(), Admitted::TooSoon { last: 0 });
     }
-    store.abandon(&lease, attempt, Reason::Few, &[]).unwrap();
+    store.abandon(&lease, attempt, AbandonReason::Few, &[]).unwrap();
     assert_eq!(store.observed(task).unwrap().users, 3);
 }
 
@@ -683,7 +691,7 @@ fn sessions_move_forward_only(world: &mut World) {
         }
     }
     store.note_sessions(&[(session(12_345), Ready)]).unwrap();
-    store.abandon(&lease, attempt, Reason::Few, &[]).unwrap();
+    store.abandon(&lease, attempt, AbandonReason::Few, &[]).unwrap();
     let listed = store.abandoned_since_release(task).unwrap();
     assert_eq!(listed[0].participants, users(counted.iter().copied()));
     // A note after the end changes nothing.
@@ -713,7 +721,9 @@ fn a_release_is_reserved_under_its_conditions(world: &mut World) {
     refused(store.reserve(&lease, attempt, 3), "got releasing");
     let outcome = store.outcome(attempt).unwrap();
     assert_eq!((outcome.state, outcome.reason), (AttemptState::Releasing, None));
-    store.abandon(&lease, attempt, Reason::Duplicate, &[]).unwrap();
+    store
+        .abandon(&lease, attempt, AbandonReason::Duplicate, &[])
+        .unwrap();
     refused(store.reserve(&lease, attempt, 3), "got abandoned");
     store.set_state(id, Paused, Active, "operator", "").unwrap();
     let attempt = open(store, &lease);
@@ -721,7 +731,7 @@ fn a_release_is_reserved_under_its_conditions(world: &mut World) {
     let store = world.store();
     refused(store.reserve(&lease, attempt, 3), "the start of the database");
     store
-        .abandon(&lease, attempt, Reason::Store, &users([1]))
+        .abandon(&lease, attempt, AbandonReason::Store, &users([1]))
         .unwrap();
     let attempt = open(store, &lease);
     store.reserve(&lease, attempt, 3).unwrap();
@@ -808,7 +818,7 @@ fn a_repeated_commit_changes_nothing(world: &mut World) {
     store.commit_release(&later, &done).unwrap();
     assert_eq!(store.task(task).unwrap().head_round, 2);
     refused(
-        store.abandon(&later, done.attempt, Reason::Few, &[]),
+        store.abandon(&later, done.attempt, AbandonReason::Few, &[]),
         "expected not committed, got committed",
     );
 }
@@ -915,16 +925,21 @@ fn an_abandoned_attempt_counts_at_once(world: &mut World) {
         .unwrap();
     // An aggregator knows user 9, whose session the database has lost, and user 1 twice.
     store
-        .abandon(&lease, attempt, Reason::Protocol, &users([9, 1, 1]))
+        .abandon(&lease, attempt, AbandonReason::Protocol, &users([9, 1, 1]))
         .unwrap();
     let outcome = store.outcome(attempt).unwrap();
     assert_eq!(
         (outcome.state, outcome.reason),
-        (AttemptState::Abandoned, Some(Reason::Protocol))
+        (AttemptState::Abandoned, Some(AbandonReason::Protocol))
     );
     // A repeated call changes nothing, whatever it says.
-    store.abandon(&lease, attempt, Reason::Few, &users([77])).unwrap();
-    assert_eq!(store.outcome(attempt).unwrap().reason, Some(Reason::Protocol));
+    store
+        .abandon(&lease, attempt, AbandonReason::Few, &users([77]))
+        .unwrap();
+    assert_eq!(
+        store.outcome(attempt).unwrap().reason,
+        Some(AbandonReason::Protocol)
+    );
     assert_eq!(store.observed(task).unwrap().participations, [(1, 3)]);
     let attempt = open(store, &lease);
     for (who, answer) in [
@@ -940,7 +955,9 @@ fn an_abandoned_attempt_counts_at_once(world: &mut World) {
         );
     }
     // A user that is handed in against the schema counts as well: nothing hides it.
-    store.abandon(&lease, attempt, Reason::Few, &users([1])).unwrap();
+    store
+        .abandon(&lease, attempt, AbandonReason::Few, &users([1]))
+        .unwrap();
     assert_eq!(store.observed(task).unwrap().participations, [(1, 4), (2, 1)]);
 }
 
@@ -949,12 +966,15 @@ fn abandoned_attempts_are_listed_until_a_release(world: &mut World) {
     let (task, lease) = active(store, "listed", at_least(1, 9));
     let (_, other) = active(store, "other", at_least(1, 9));
     let high = u64::MAX - 1;
-    for (reason, who) in [(Reason::Few, vec![3, high, 1]), (Reason::Deadline, vec![])] {
+    for (reason, who) in [
+        (AbandonReason::Few, vec![3, high, 1]),
+        (AbandonReason::Deadline, vec![]),
+    ] {
         let attempt = open(store, &lease);
         let elsewhere = open(store, &other);
         store.abandon(&lease, attempt, reason, &users(who)).unwrap();
         store
-            .abandon(&other, elsewhere, Reason::Operator, &users([8]))
+            .abandon(&other, elsewhere, AbandonReason::Operator, &users([8]))
             .unwrap();
     }
     let listed = store.abandoned_since_release(task).unwrap();
@@ -972,8 +992,8 @@ fn abandoned_attempts_are_listed_until_a_release(world: &mut World) {
     assert_eq!(
         shown,
         [
-            (0, 0, Reason::Few, users([1, 3, high])),
-            (0, 1, Reason::Deadline, vec![])
+            (0, 0, AbandonReason::Few, users([1, 3, high])),
+            (0, 1, AbandonReason::Deadline, vec![])
         ]
     );
     let attempt = open(store, &lease);
@@ -984,7 +1004,9 @@ fn abandoned_attempts_are_listed_until_a_release(world: &mut World) {
     assert!(store.abandoned_since_release(task).unwrap().is_empty());
     assert_eq!(store.unpublished(task).unwrap()[0].attempt_of_round, 2);
     let attempt = open(store, &lease);
-    store.abandon(&lease, attempt, Reason::Network, &[]).unwrap();
+    store
+        .abandon(&lease, attempt, AbandonReason::Network, &[])
+        .unwrap();
     let listed = store.abandoned_since_release(task).unwrap();
     assert_eq!(
         (listed.len(), listed[0].round, listed[0].attempt_of_round),
@@ -1033,7 +1055,9 @@ fn a_task_ends_with_its_last_line(world: &mut World) {
         store.end(&lease, line, &digest, &done.digest),
         "expected none, got attempt 2",
     );
-    store.abandon(&lease, attempt, Reason::Operator, &[]).unwrap();
+    store
+        .abandon(&lease, attempt, AbandonReason::Operator, &[])
+        .unwrap();
     refused(
         store.end(&lease, line, &digest, &done.previous),
         "the end of the ledger",
@@ -1135,7 +1159,7 @@ fn sweeping_deletes_what_is_over_and_nothing_else(world: &mut World) {
     assert_eq!(store.admit(&old).unwrap(), Admitted::Before(session(1)));
     assert!(store.spend(&[1; 32], BEGIN + 90 * DAY).unwrap());
     assert!(!store.spend(&[2; 32], BEGIN + 90 * DAY).unwrap());
-    store.abandon(&lease, attempt, Reason::Few, &[]).unwrap();
+    store.abandon(&lease, attempt, AbandonReason::Few, &[]).unwrap();
     world.clock.advance(7 * DAY - 1);
     store.sweep().unwrap();
     assert_eq!(store.admit(&old).unwrap(), Admitted::Before(session(1)));
@@ -1234,7 +1258,7 @@ fn state_survives_a_restart(world: &mut World) {
     assert_eq!(store.admit(&admitted).unwrap(), Admitted::Before(session(2)));
     assert_eq!(store.unpublished(task).unwrap().len(), 1);
     // The lease lives on, and the attempt can be abandoned by it.
-    store.abandon(&lease, attempt, Reason::Crash, &[]).unwrap();
+    store.abandon(&lease, attempt, AbandonReason::Crash, &[]).unwrap();
     assert_eq!(
         store.abandoned_since_release(task).unwrap()[0].participants,
         users([2])

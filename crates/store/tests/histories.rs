@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use undertone_accounting::participation::{Participation, Spacing};
 use undertone_protocol::TaskState;
 use undertone_store::{
-    Admission, Admitted, AttemptId, Histograms, Lease, NewAttempt, NewTask, Reason, Release, SessionId,
-    SessionState, Store, StoreError, TaskId,
+    AbandonReason, Admission, Admitted, AttemptId, Histograms, Lease, NewAttempt, NewTask, Release,
+    SessionId, SessionState, Store, StoreError, TaskId,
 };
 
 use common::*;
@@ -110,16 +110,16 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-const REASONS: [Reason; 9] = [
-    Reason::Few,
-    Reason::Deadline,
-    Reason::Crash,
-    Reason::Fence,
-    Reason::Store,
-    Reason::Network,
-    Reason::Duplicate,
-    Reason::Protocol,
-    Reason::Operator,
+const REASONS: [AbandonReason; 9] = [
+    AbandonReason::Few,
+    AbandonReason::Deadline,
+    AbandonReason::Crash,
+    AbandonReason::Fence,
+    AbandonReason::Store,
+    AbandonReason::Network,
+    AbandonReason::Duplicate,
+    AbandonReason::Protocol,
+    AbandonReason::Operator,
 ];
 
 const STATES: [SessionState; 7] = [

@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use undertone_protocol::TaskState::{Active, Completed, Draft, Halted};
-use undertone_store::{AttemptRow, AttemptState, LeaseRow, Reason, TaskId};
+use undertone_store::{AbandonReason, AttemptRow, AttemptState, LeaseRow, TaskId};
 
 /// The day on which tests begin.
 const DAY: u64 = BEGIN / 86_400_000;
@@ -42,7 +42,7 @@ fn attempts_are_listed_newest_first(world: &World) {
     let (task, lease) = active(store, "listed", at_least(1, 9));
     let (other, other_lease) = active(store, "other", at_least(1, 9));
     let first = open(store, &lease);
-    store.abandon(&lease, first, Reason::Few, &[]).unwrap();
+    store.abandon(&lease, first, AbandonReason::Few, &[]).unwrap();
     world.clock.advance(1000);
     released(store, &lease, &[1, 2, 3]);
     open(store, &other_lease);
@@ -65,7 +65,7 @@ fn attempts_are_listed_newest_first(world: &World) {
             0,
             0,
             AttemptState::Abandoned,
-            Some(Reason::Few),
+            Some(AbandonReason::Few),
             begin,
             Some(begin),
             None,

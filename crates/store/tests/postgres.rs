@@ -111,7 +111,7 @@ fn an_attempt_that_was_open_in_a_crash_is_never_released() {
     );
     let joined: Vec<ParticipantId> = users(0..5);
     store
-        .abandon(&lease, attempt, undertone_store::Reason::Crash, &joined)
+        .abandon(&lease, attempt, undertone_store::AbandonReason::Crash, &joined)
         .unwrap();
     assert_eq!(store.observed(task).unwrap().users, 5);
     // The next attempt belongs to the new start. The five have counted in this round, so it takes others.
@@ -325,7 +325,12 @@ fn between_two_admissions(times: u64) {
         let refused = stores[0].reserve(&lease, attempt, 1000).unwrap_err();
         assert!(matches!(refused, StoreError::Conflict { .. }), "{refused}");
         stores[0]
-            .abandon(&lease, attempt, undertone_store::Reason::Store, &[first.user])
+            .abandon(
+                &lease,
+                attempt,
+                undertone_store::AbandonReason::Store,
+                &[first.user],
+            )
             .unwrap();
         // Its participation counts, although the server may have forgotten the session.
         let again = open(&stores[0], &lease);
@@ -333,7 +338,7 @@ fn between_two_admissions(times: u64) {
         let answer = stores[1].admit(&third).unwrap();
         assert!(matches!(answer, Admitted::TooSoon { .. }), "{answer:?}");
         stores[0]
-            .abandon(&lease, again, undertone_store::Reason::Few, &[])
+            .abandon(&lease, again, undertone_store::AbandonReason::Few, &[])
             .unwrap();
     }
     println!("{forgotten} of {times} admissions were forgotten");

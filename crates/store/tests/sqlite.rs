@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use undertone_store::{Admitted, ManualClock, NewAttempt, Reason, SessionState, Sqlite, Store, StoreError};
+use undertone_store::{
+    AbandonReason, Admitted, ManualClock, NewAttempt, SessionState, Sqlite, Store, StoreError,
+};
 
 use common::*;
 
@@ -55,7 +57,9 @@ fn race(store: &dyn Store, users: u64, target: u32) -> Vec<u64> {
             });
         }
     });
-    store.abandon(&lease, attempt, Reason::Operator, &[]).unwrap();
+    store
+        .abandon(&lease, attempt, AbandonReason::Operator, &[])
+        .unwrap();
     let counted = store.abandoned_since_release(lease.task).unwrap();
     let admitted: Vec<u64> = admitted.into_iter().map(AtomicU64::into_inner).collect();
     assert_eq!(
@@ -277,7 +281,7 @@ fn no_subject_is_in_any_file() {
     store
         .note_sessions(&[(session(1), SessionState::Reported)])
         .unwrap();
-    store.abandon(&lease, attempt, Reason::Few, &[]).unwrap();
+    store.abandon(&lease, attempt, AbandonReason::Few, &[]).unwrap();
     let bytes = contents(&folder);
     // The search finds what is there.
     assert!(holds(&bytes, &admitted.device));

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 use undertone_coordinator::participation::ParticipantId;
-use undertone_store::{ManualClock, Postgres, Reason, SessionState, Sqlite, Store, StoreError};
+use undertone_store::{AbandonReason, ManualClock, Postgres, SessionState, Sqlite, Store, StoreError};
 
 use common::postgres::shared;
 use common::*;
@@ -24,7 +24,7 @@ fn fill(store: &dyn Store) {
     let attempt = open(store, &lease);
     store.admit(&admission(store, attempt, 7, 1)).unwrap();
     store.note_sessions(&[(session(1), SessionState::Ready)]).unwrap();
-    store.abandon(&lease, attempt, Reason::Few, &[]).unwrap();
+    store.abandon(&lease, attempt, AbandonReason::Few, &[]).unwrap();
     let attempt = open(store, &lease);
     store.admit(&admission(store, attempt, 8, 2)).unwrap();
     store
@@ -101,7 +101,7 @@ fn a_server_goes_to_a_file_and_back_with_every_row() {
         let (before, state) = store.open_attempt_of(task).unwrap().unwrap();
         assert_eq!(other.open_attempt_of(task).unwrap(), Some((before, state)));
         let lease = other.lease(task, "one", 30_000).unwrap().unwrap();
-        other.abandon(&lease, before, Reason::Crash, &[]).unwrap();
+        other.abandon(&lease, before, AbandonReason::Crash, &[]).unwrap();
         assert!(open(other, &lease) > before);
     }
     assert_eq!(here.audit().unwrap().len() + 1, {

@@ -32,11 +32,11 @@ mod summary;
 
 use std::path::Path;
 
-pub use config::{MechanismConfig, SimulationConfig, SimulationFile};
+pub use config::{SimulatedMechanismConfig, SimulationConfig, SimulationFile};
 pub use privacy::{Figures, PrivacyComparison};
 pub use summary::{RoundTime, Simulation};
 
-use ledger::{LedgerLine, LedgerWriter};
+use ledger::{LedgerWriter, SimulatedRoundLine};
 use summary::Times;
 use undertone_coordinator::participation::exact::ParticipationSets;
 use undertone_coordinator::participation::observed::Observed;
@@ -89,7 +89,7 @@ pub fn run(
         times.record(&round);
         on_round(&round);
         if let Some(writer) = &mut writer {
-            writer.append(&LedgerLine::new(&round, cohort))?;
+            writer.append(&SimulatedRoundLine::new(&round, cohort))?;
         }
     }
     drop((devices, names));

@@ -14,7 +14,7 @@ use std::time::Instant;
 use undertone_coordinator::random::Randomness;
 use undertone_run::replay::{Battery, PopulationMode};
 use undertone_run::{Silent, train};
-use undertone_studies::audit::lane::{self, Setting, Size};
+use undertone_studies::audit::lane::{self, LaneInputs, Size};
 use undertone_studies::audit::noise::NoiseTests;
 
 use support::{BANDED, ELS, FIXED, SECURE, file, options, trained_and_replayed};
@@ -110,12 +110,12 @@ fn failed(changes: &[&str], ask: Ask) -> Vec<String> {
             directions: None,
             control: None,
         };
-        let setting = Setting {
+        let inputs = LaneInputs {
             task: &file.config.task,
             strategy: None,
             users: 300,
         };
-        let lane = lane::run(&setting, &size, &Randomness::seeded(7)).unwrap();
+        let lane = lane::run(&inputs, &size, &Randomness::seeded(7)).unwrap();
         let tests = NoiseTests::of(&lane.probes, size.probes, &lane.cohort_sizes).unwrap();
         let failed = tests.tests.into_iter().filter(|test| test.p_holm < 1e-6);
         return failed.map(|test| test.name).collect();

@@ -7,10 +7,13 @@
 //! | [`RunFile`], [`RunOptions`] | the settings of a run, and those of the machine |
 //! | [`train`], [`resume`], [`Summary`] | a run from its file to its directory |
 //! | [`Observer`], [`Silent`] | the observer of a run |
-//! | [`evaluate`], [`report`] | the figures and the pages of a finished run |
-//! | [`verify`], [`PrivacyReport`] | the claims of a run |
+//! | [`evaluate`], [`Metrics`], [`report`] | the figures and the pages of a finished run |
+//! | [`verify`], [`Verification`], [`PrivacyReport`] | the claims of a run |
 //! | [`Accountant`], [`Event`] | the guarantee of rounds that are not made yet |
 //! | [`enum@Error`] | a failure, which names a file, a key or a line |
+//!
+//! The records that an [`Observer`] receives are types of the crates `undertone-run` and `undertone-coordinator`. The parameters of
+//! an [`Accountant`] are types of the crate `undertone-accounting`. A program that names one of them depends on that crate too.
 
 #![forbid(unsafe_code)]
 
@@ -20,11 +23,11 @@ pub use undertone_accounting::{Accountant, Event};
 pub use undertone_coordinator::record::PrivacyReport;
 pub use undertone_report::ReportError as Error;
 pub use undertone_run::config::RunFile;
+pub use undertone_run::evaluate::Metrics;
+pub use undertone_run::verify::Verification;
 pub use undertone_run::{Observer, RunOptions, Silent, Summary};
 
 use undertone_run::config::{EosTargets, EvaluationSplit};
-use undertone_run::evaluate::Metrics;
-use undertone_run::verify::Verification;
 
 /// Trains the run of a run file and writes its run directory under `options.out`, with its report.
 ///

@@ -6,7 +6,7 @@ use crate::stage::Stage;
 impl Machine {
     /// The stage of the session.
     #[must_use]
-    pub fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> Stage {
         match &self.state {
             State::Board | State::Keys(_) | State::WriteStock(_) => Stage::Board,
             State::CheckIn(_) | State::WriteHead => Stage::CheckIn,

@@ -13,7 +13,7 @@ use crate::error::Refusal;
 
 /// The settings of a round, after each of them was compared with the plan.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RoundTerms {
+pub(crate) struct RoundTerms {
     /// The round.
     pub round: u64,
     /// The attempt at this round.
@@ -29,8 +29,7 @@ pub struct RoundTerms {
 }
 
 /// The vocabulary of a task, and everything that its size decides.
-#[expect(missing_debug_implementations, reason = "a vocabulary is too long to print")]
-pub struct Prepared {
+pub(crate) struct Prepared {
     /// The vocabulary.
     pub vocab: Vocab,
     /// The layout of the update.
@@ -47,7 +46,7 @@ impl TaskPlan {
     ///
     /// # Errors
     /// [`Refusal::Value`] naming the first field that the plan does not allow.
-    pub fn terms(
+    pub(crate) fn terms(
         &self,
         round: u64,
         attempt: u32,
@@ -157,7 +156,7 @@ impl TaskPlan {
     /// # Errors
     /// A vocabulary that is no word list, a model that cannot be made over it or is larger than `max_bytes`, and an encoding that differs
     /// from the plan's.
-    pub fn prepare(&self, vocabulary: &[u8], max_bytes: u64) -> Result<Prepared, Refusal> {
+    pub(crate) fn prepare(&self, vocabulary: &[u8], max_bytes: u64) -> Result<Prepared, Refusal> {
         let vocab = Vocab::from_words(vocabulary)
             .map_err(|error| Refusal::value("the vocabulary", "a list of words", error))?;
         let model = self
@@ -214,7 +213,7 @@ impl TaskPlan {
 
     /// The bound that the device enforces on its update. An update that is not finite counts as zero.
     #[must_use]
-    pub fn bound(layout: &Arc<ParamLayout>, terms: &RoundTerms) -> Bound {
+    pub(crate) fn bound(layout: &Arc<ParamLayout>, terms: &RoundTerms) -> Bound {
         Bound::new(Arc::clone(layout), terms.clipping.clone(), NonFinite::Zero)
     }
 
@@ -222,7 +221,7 @@ impl TaskPlan {
     ///
     /// Both digests are of bytes that this device has, so a device that was given another plan or model is in another session.
     #[must_use]
-    pub fn context(&self, terms: &RoundTerms, model_digest: Digest32) -> Option<Context> {
+    pub(crate) fn context(&self, terms: &RoundTerms, model_digest: Digest32) -> Option<Context> {
         let SumPolicy::SecAgg(secagg) = &self.sum else {
             return None;
         };

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskState};
 use undertone_store::{
-    AbandonedAttempt, Admission, Admitted, AttemptId, AttemptRow, AttemptState, AuditRow, BlobError,
-    BlobReader, Blobs, Created, DeviceRow, Histograms, Lease, LeaseRow, Millis, NewAttempt, NewProcess,
-    NewTask, Outcome, Oversight, ProcessRow, Reason, Release, SessionId, SessionState, Store, StoreError,
+    AbandonReason, AbandonedRow, Admission, Admitted, AttemptId, AttemptRow, AttemptState, AuditRow,
+    BlobError, BlobReader, Blobs, Created, DeviceRow, Histograms, Lease, LeaseRow, Millis, NewAttempt,
+    NewProcess, NewTask, Outcome, Oversight, ProcessRow, Release, SessionId, SessionState, Store, StoreError,
     Stored, TaskId, TaskRow, Unpublished,
 };
 
@@ -120,7 +120,7 @@ impl Store for HookedStore {
         &self,
         lease: &Lease,
         attempt: AttemptId,
-        reason: Reason,
+        reason: AbandonReason,
         users: &[ParticipantId],
     ) -> Made<()> {
         self.act("abandon", |store| store.abandon(lease, attempt, reason, users))
@@ -135,7 +135,7 @@ impl Store for HookedStore {
         self.inner.round_opened(task, round)
     }
 
-    fn abandoned_since_release(&self, task: TaskId) -> Made<Vec<AbandonedAttempt>> {
+    fn abandoned_since_release(&self, task: TaskId) -> Made<Vec<AbandonedRow>> {
         self.inner.abandoned_since_release(task)
     }
     fn unpublished(&self, task: TaskId) -> Made<Vec<Unpublished>> {

@@ -11,7 +11,7 @@ use undertone_device::Ended;
 use undertone_protocol::{Code, TaskState, Verdict};
 use undertone_service::identity::Identity;
 
-use undertone_service::room::Rates;
+use undertone_service::room::ReleasedScores;
 
 use world::{EVALUATION, PLAIN, SECURE, SimDevice, World};
 
@@ -84,7 +84,7 @@ fn an_evaluation_measures_the_released_model_on_withheld_text() {
     let trained = world.released();
     world.evaluate(EVALUATION);
     world.run_until_round(1);
-    let rates: Rates = serde_json::from_slice(&world.released()).unwrap();
+    let rates: ReleasedScores = serde_json::from_slice(&world.released()).unwrap();
     let digest: String = undertone_protocol::digest_of(&trained)
         .iter()
         .map(|byte| format!("{byte:02x}"))

@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskState};
 use undertone_store::{
-    AbandonedAttempt, Admission, Admitted, AttemptId, AttemptRow, AttemptState, AuditRow, BlobError,
-    BlobReader, Blobs, Created, DeviceRow, Histograms, Lease, LeaseRow, Memory, MemoryBlobs, Millis,
-    NewAttempt, NewProcess, NewTask, Outcome, Oversight, ProcessRow, Reason, Release, Result, SessionId,
+    AbandonReason, AbandonedRow, Admission, Admitted, AttemptId, AttemptRow, AttemptState, AuditRow,
+    BlobError, BlobReader, Blobs, Created, DeviceRow, Histograms, Lease, LeaseRow, Memory, MemoryBlobs,
+    Millis, NewAttempt, NewProcess, NewTask, Outcome, Oversight, ProcessRow, Release, Result, SessionId,
     SessionState, Store, StoreError, Stored, TaskId, TaskRow, Unpublished,
 };
 
@@ -255,7 +255,7 @@ impl Store for Durable {
         &self,
         lease: &Lease,
         attempt: AttemptId,
-        reason: Reason,
+        reason: AbandonReason,
         users: &[ParticipantId],
     ) -> Result<()> {
         self.row(|| {
@@ -273,7 +273,7 @@ impl Store for Durable {
     fn round_opened(&self, task: TaskId, round: u64) -> Result<Option<Millis>> {
         self.store.round_opened(task, round)
     }
-    fn abandoned_since_release(&self, task: TaskId) -> Result<Vec<AbandonedAttempt>> {
+    fn abandoned_since_release(&self, task: TaskId) -> Result<Vec<AbandonedRow>> {
         self.store.abandoned_since_release(task)
     }
     fn unpublished(&self, task: TaskId) -> Result<Vec<Unpublished>> {

@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use undertone_coordinator::participation::ParticipantId;
 use undertone_device::{Action, Ended, Event, Machine, Memory};
 use undertone_protocol::RetryWindow;
-use undertone_service::pace::{Cause, Demand, Outlook, Population, window};
+use undertone_service::pace::{Cause, CheckInCounter, Demand, Outlook, window};
 use zeroize::Zeroizing;
 
 use super::template::{Rules, START, Template};
@@ -95,7 +95,7 @@ fn load(devices: u64, keeps: bool) -> Vec<f64> {
     };
     let offered = demand.offered(round);
     let (outage, end) = (4 * HOUR..4 * HOUR + 10 * MINUTE, 8 * HOUR);
-    let mut population = Population::new(0, devices);
+    let mut population = CheckInCounter::new(0, devices);
     let mut restarted = false;
     let mut last = vec![RetryWindow::between(HOUR / 2, 3 * HOUR / 2); devices as usize];
     let mut wakes = BinaryHeap::with_capacity(devices as usize);
@@ -135,7 +135,7 @@ fn load(devices: u64, keeps: bool) -> Vec<f64> {
         }
         count(now);
         if now >= outage.end && !restarted {
-            population = Population::new(now, outlook.population);
+            population = CheckInCounter::new(now, outlook.population);
             restarted = true;
         }
         population.seen(now, pseudonym(device));

@@ -27,7 +27,7 @@ use crate::scrub::scrubbed;
 use crate::server::Service;
 
 /// The name of the file in the data folder that tells operators of the machine where the listener is.
-pub const ADMIN_FILE: &str = "admin.json";
+pub(crate) const ADMIN_FILE: &str = "admin.json";
 
 /// The name of the file in the data folder that holds the bearer token alone, for a scraper of the metrics.
 pub const TOKEN_FILE: &str = "admin.token";
@@ -36,7 +36,7 @@ pub const TOKEN_FILE: &str = "admin.token";
 const PROCESSES: &str = "processes";
 
 /// The path of the metrics.
-pub const METRICS: &str = "/metrics";
+pub(crate) const METRICS: &str = "/metrics";
 
 /// The path of the operations.
 pub const OPERATIONS: &str = "/admin/v1/operations";

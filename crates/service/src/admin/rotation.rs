@@ -8,7 +8,7 @@ use undertone_store::TaskRow;
 use super::Admin;
 use crate::error::{Result, ServiceError};
 use crate::identity::{DAY, hex};
-use crate::keys::{Keys, Purpose, Stage, key_file};
+use crate::keys::{KeyStage, Keys, Purpose, key_file};
 use crate::task::Task;
 
 /// A step of the replacement of a key.
@@ -121,7 +121,7 @@ impl Admin<'_> {
 
     fn check_no_plan_of(&self, keys: &Keys) -> Result<()> {
         let retired = keys.views().into_iter().find_map(|view| {
-            (view.purpose == Purpose::Plans && view.stage == Stage::Retired).then_some(view.public?)
+            (view.purpose == Purpose::Plans && view.stage == KeyStage::Retired).then_some(view.public?)
         });
         for row in self.live()? {
             if Some(self.load(&row)?.plan_key) == retired {

@@ -1,6 +1,6 @@
 //! The groups of an attempt as its machine sees them: counts and deadlines.
 
-use undertone_store::{Millis, Reason};
+use undertone_store::{AbandonReason, Millis};
 
 use super::{Effect, Mode, Settings};
 use crate::group::Phase;
@@ -205,10 +205,10 @@ impl Groups {
     }
 
     /// The reason for too few devices in sums: a group all of whose members had reported did not open, or devices were missing.
-    pub(super) fn why_few(&self) -> Reason {
+    pub(super) fn why_few(&self) -> AbandonReason {
         match self.failed_to_open {
-            true => Reason::Protocol,
-            false => Reason::Few,
+            true => AbandonReason::Protocol,
+            false => AbandonReason::Few,
         }
     }
 

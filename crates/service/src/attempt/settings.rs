@@ -4,7 +4,7 @@ use undertone_store::Millis;
 
 /// The time limits of the phases of a group, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PhaseLimits {
+pub(crate) struct PhaseLimits {
     /// The wait for more devices, from the moment when the lobby has the minimum.
     pub lobby: Millis,
     /// The roll-call after the lobby.
@@ -19,7 +19,7 @@ pub struct PhaseLimits {
 
 /// The way from reports to a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// The server adds single updates.
     Plain {
         /// Number of reports that ends the attempt.
@@ -38,7 +38,7 @@ pub enum Mode {
 
 /// The settings of an attempt. Times are absolute, by the clock that its events are stamped with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     target: u32,
     floor: u32,
     mode: Mode,
@@ -50,7 +50,7 @@ pub struct Settings {
 /// Settings that allow no release.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} must be {expected}, got {got}")]
-pub struct SettingsError {
+pub(crate) struct SettingsError {
     /// The setting.
     pub name: &'static str,
     /// Its range.
@@ -102,7 +102,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`SettingsError`] where not `1 <= floor <= goal <= target`.
-    pub fn plain(target: u32, goal: u32, floor: u32, until: Deadlines) -> Result<Self, SettingsError> {
+    pub(crate) fn plain(target: u32, goal: u32, floor: u32, until: Deadlines) -> Result<Self, SettingsError> {
         check(
             "the goal",
             goal <= target,
@@ -119,7 +119,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`SettingsError`] where not `2 <= group_min <= group`, `1 <= floor <= target`, or where the target does not fill the groups.
-    pub fn groups(
+    pub(crate) fn groups(
         target: u32,
         group: u32,
         group_min: u32,
@@ -170,25 +170,25 @@ impl Settings {
 
     /// Max number of sessions that are open or reported at one time.
     #[must_use]
-    pub fn target(&self) -> u32 {
+    pub(crate) fn target(&self) -> u32 {
         self.target
     }
 
     /// Min number of reports in a release.
     #[must_use]
-    pub fn floor(&self) -> u32 {
+    pub(crate) fn floor(&self) -> u32 {
         self.floor
     }
 
     /// The way from reports to a sum.
     #[must_use]
-    pub fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> Mode {
         self.mode
     }
 
     /// Number of sessions for which group `shard` has room; 0 for a group that does not exist, and in a plain attempt.
     #[must_use]
-    pub fn places(&self, shard: u32) -> u32 {
+    pub(crate) fn places(&self, shard: u32) -> u32 {
         match self.mode {
             Mode::Groups { groups, .. } if shard < groups => {
                 self.target / groups + u32::from(shard < self.target % groups)
@@ -199,13 +199,13 @@ impl Settings {
 
     /// The end of the selection.
     #[must_use]
-    pub fn select_until(&self) -> Millis {
+    pub(crate) fn select_until(&self) -> Millis {
         self.select_until
     }
 
     /// The end of the reports. In groups: the time from which no lobby waits for devices.
     #[must_use]
-    pub fn report_until(&self) -> Millis {
+    pub(crate) fn report_until(&self) -> Millis {
         self.report_until
     }
 
@@ -218,7 +218,7 @@ impl Settings {
 
 /// The deadlines of an attempt, absolute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deadlines {
+pub(crate) struct Deadlines {
     /// The end of the selection.
     pub select: Millis,
     /// The end of the reports.

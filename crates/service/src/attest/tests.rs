@@ -9,6 +9,31 @@ use super::*;
 
 const DAYS: u64 = DAY;
 
+/// A verifier that accepts `genuine:` with the challenge in hexadecimal digits, a colon and a name of the hardware.
+#[derive(Debug, Clone, Copy, Default)]
+struct TestAttestor;
+
+impl TestAttestor {
+    /// Evidence that this verifier accepts.
+    fn evidence(challenge: &Digest32, hardware: &str) -> Vec<u8> {
+        format!("genuine:{}:{hardware}", crate::identity::hex(challenge)).into_bytes()
+    }
+}
+
+impl Attestor for TestAttestor {
+    fn verify(&self, evidence: &[u8], challenge: &Digest32) -> Result<Passed, AttestError> {
+        let start = Self::evidence(challenge, "");
+        match evidence.strip_prefix(start.as_slice()) {
+            Some(hardware) => Ok(Passed {
+                hardware: (!hardware.is_empty()).then(|| digest_of(hardware)),
+            }),
+            None => Err(AttestError::Refused(
+                "the evidence is not over this challenge".to_owned(),
+            )),
+        }
+    }
+}
+
 fn member(number: u8) -> Member {
     Member {
         subject: [number; 32],
@@ -87,7 +112,7 @@ fn an_issuer_enrols_a_limited_number_of_devices_per_day() {
 struct Counting(AtomicU32);
 
 impl Attestor for Counting {
-    fn verify(&self, evidence: &[u8], challenge: &Digest32) -> Result<Passed, Failed> {
+    fn verify(&self, evidence: &[u8], challenge: &Digest32) -> Result<Passed, AttestError> {
         self.0.fetch_add(1, Ordering::AcqRel);
         TestAttestor.verify(evidence, challenge)
     }
@@ -153,7 +178,7 @@ fn reply(status: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-fn verdict(answer: Vec<u8>) -> (Result<Passed, Failed>, String) {
+fn verdict(answer: Vec<u8>) -> (Result<Passed, AttestError>, String) {
     let (url, thread) = server(answer, 1);
     let found = Webhook::new(&url, None).unwrap().verify(b"evidence", &[7; 32]);
     (found, thread.join().unwrap().remove(0))
@@ -178,7 +203,7 @@ fn a_webhook_passes_what_its_verifier_passes_and_tells_it_no_subject() {
     let (none, _) = verdict(reply("200 OK", r#"{"passed": true}"#));
     assert_eq!(none.unwrap(), Passed { hardware: None });
     let (refused, _) = verdict(reply("200 OK", r#"{"passed": false, "reason": "rooted"}"#));
-    assert_eq!(refused.unwrap_err(), Failed::Refused("rooted".to_owned()));
+    assert_eq!(refused.unwrap_err(), AttestError::Refused("rooted".to_owned()));
 }
 
 #[test]
@@ -203,12 +228,18 @@ fn a_webhook_fails_closed() {
             .take(80)
             .collect::<String>();
         let (found, _) = verdict(answer);
-        assert!(matches!(found, Err(Failed::Unavailable(_))), "{shown}: {found:?}");
+        assert!(
+            matches!(found, Err(AttestError::Unavailable(_))),
+            "{shown}: {found:?}"
+        );
     }
     // Nobody listens.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let hook = Webhook::new(&format!("http://{closed}/"), None).unwrap();
-    assert!(matches!(hook.verify(b"e", &[0; 32]), Err(Failed::Unavailable(_))));
+    assert!(matches!(
+        hook.verify(b"e", &[0; 32]),
+        Err(AttestError::Unavailable(_))
+    ));
 }
 
 #[test]

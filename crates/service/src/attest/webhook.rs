@@ -10,7 +10,7 @@ use undertone_protocol::Digest32;
 use ureq::http;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-use super::{Attestor, Failed, Passed};
+use super::{AttestError, Attestor, Passed};
 use crate::error::{Result, ServiceError};
 use crate::identity::hex;
 
@@ -133,25 +133,25 @@ impl Webhook {
 }
 
 impl Attestor for Webhook {
-    fn verify(&self, evidence: &[u8], challenge: &Digest32) -> Result<Passed, Failed> {
+    fn verify(&self, evidence: &[u8], challenge: &Digest32) -> Result<Passed, AttestError> {
         if self.open.fetch_add(1, Ordering::AcqRel) >= MAX_OPEN {
             self.open.fetch_sub(1, Ordering::AcqRel);
-            return Err(Failed::Unavailable(format!(
+            return Err(AttestError::Unavailable(format!(
                 "the verifier has {MAX_OPEN} requests already"
             )));
         }
         let answer = self.ask(evidence, challenge);
         self.open.fetch_sub(1, Ordering::AcqRel);
-        let verdict =
-            answer.map_err(|error| Failed::Unavailable(format!("the verifier gave no verdict: {error}")))?;
+        let verdict = answer
+            .map_err(|error| AttestError::Unavailable(format!("the verifier gave no verdict: {error}")))?;
         if !verdict.passed {
             let reason = verdict
                 .reason
                 .unwrap_or_else(|| "the evidence is not genuine".to_owned());
-            return Err(Failed::Refused(reason.chars().take(200).collect()));
+            return Err(AttestError::Refused(reason.chars().take(200).collect()));
         }
         match verdict.hardware {
-            Some(hardware) if hardware.len() > MAX_HARDWARE => Err(Failed::Unavailable(format!(
+            Some(hardware) if hardware.len() > MAX_HARDWARE => Err(AttestError::Unavailable(format!(
                 "the verifier named hardware by more than {MAX_HARDWARE} bytes"
             ))),
             hardware => Ok(Passed {

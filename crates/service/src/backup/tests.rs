@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::TaskState;
-use undertone_store::{NewAttempt, Reason, SystemClock};
+use undertone_store::{AbandonReason, NewAttempt, SystemClock};
 
 use super::*;
 use crate::admin::{Admin, Answer, Operation};
@@ -62,7 +62,9 @@ impl Here {
         };
         let attempt = store.open_attempt(&lease, &attempt).unwrap();
         let users = [ParticipantId::new(7)];
-        store.abandon(&lease, attempt, Reason::Few, &users).unwrap();
+        store
+            .abandon(&lease, attempt, AbandonReason::Few, &users)
+            .unwrap();
         here
     }
 

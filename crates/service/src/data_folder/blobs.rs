@@ -9,13 +9,14 @@ use super::{BLOBS, remember, remembered};
 use crate::error::{Result, ServiceError};
 
 /// The name of the file in the data folder that holds the address of blobs elsewhere.
-pub const BLOBS_ADDRESS: &str = "blobs.url";
+pub(crate) const BLOBS_ADDRESS: &str = "blobs.url";
 
 /// The name of the file in the data folder that may hold the credentials of that store. It must have mode 0600.
-pub const BLOBS_CREDENTIALS: &str = "blobs.credentials";
+#[cfg(feature = "s3")]
+pub(crate) const BLOBS_CREDENTIALS: &str = "blobs.credentials";
 
 /// Keeps the blobs of a data folder in a store of objects from now on: `address` is `s3://BUCKET/PREFIX?region=NAME&endpoint=URL&ca=FILE`.
-/// The folder remembers it. Credentials come from [`BLOBS_CREDENTIALS`] or from the environment.
+/// The folder remembers it. Credentials come from the file `blobs.credentials` or from the environment.
 ///
 /// # Errors
 /// [`ServiceError::Value`] for a folder that has its blobs elsewhere, and for an address of another kind.

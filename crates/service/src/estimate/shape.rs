@@ -16,7 +16,7 @@ const PLAN_BYTES: u64 = 4_096;
 /// The numbers of a task that its size depends on. Times are in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Shape {
+pub struct TaskShape {
     /// Number of rounds.
     pub rounds: u64,
     /// Report goal of a round.
@@ -92,7 +92,7 @@ impl Groups {
 /// A task file with its plan and its shape.
 pub struct SizedTask {
     /// The shape.
-    pub shape: Shape,
+    pub shape: TaskShape,
     /// The plan: the one that `activate` checks.
     pub privacy: PrivacyPlan,
     /// Training and encoding of one device, to be measured.
@@ -130,7 +130,7 @@ impl SizedTask {
     }
 }
 
-fn shape(file: &TaskFile, privacy: &PrivacyPlan, model_bytes: u64, parameters: u64) -> Result<Shape> {
+fn shape(file: &TaskFile, privacy: &PrivacyPlan, model_bytes: u64, parameters: u64) -> Result<TaskShape> {
     let service = &file.service;
     let seconds = |span: undertone_coordinator::task::Span| span.millis() as f64 / 1000.0;
     let (gap, max_part) = privacy.participation().map_or((1, file.task.rounds), |schema| {
@@ -158,7 +158,7 @@ fn shape(file: &TaskFile, privacy: &PrivacyPlan, model_bytes: u64, parameters: u
     let rounds = usize::try_from(file.task.rounds).unwrap_or(usize::MAX);
     let strategy = privacy.bounded().map(|bounded| bounded.mechanism().strategy());
     let noise_buffers = strategy.map_or(0, |strategy| strategy.kept_vectors(rounds));
-    Ok(Shape {
+    Ok(TaskShape {
         rounds: file.task.rounds,
         goal: file.goal(),
         sessions: file.sessions(),

@@ -1,8 +1,8 @@
 use super::*;
 
 /// A task of 6,500 reports per round with a model of 2.4 million parameters.
-fn shape() -> Shape {
-    Shape {
+fn shape() -> TaskShape {
+    TaskShape {
         rounds: 2_000,
         goal: 6_500,
         sessions: 8_450,
@@ -29,15 +29,15 @@ fn shape() -> Shape {
     }
 }
 
-fn conditions() -> Conditions {
-    Conditions {
+fn conditions() -> PopulationAssumptions {
+    PopulationAssumptions {
         population: 10e6,
         eligible: 0.5,
-        ..Conditions::default()
+        ..PopulationAssumptions::default()
     }
 }
 
-fn of(shape: &Shape, conditions: &Conditions) -> Estimate {
+fn of(shape: &TaskShape, conditions: &PopulationAssumptions) -> Estimate {
     estimate(shape, conditions, &Rates::default()).unwrap()
 }
 
@@ -68,18 +68,18 @@ fn a_task_that_fits_has_no_obstacle_and_the_figures_of_its_formulas() {
 #[test]
 fn each_bound_that_a_population_does_not_meet_is_an_obstacle_with_both_figures() {
     let base = conditions();
-    let cases: [(&str, Shape, Conditions); 8] = [
+    let cases: [(&str, TaskShape, PopulationAssumptions); 8] = [
         (
             "participation.min_sep = 300",
             shape(),
-            Conditions {
+            PopulationAssumptions {
                 population: 2e6,
                 ..base
             },
         ),
         (
             "participation.max_part = 1",
-            Shape {
+            TaskShape {
                 max_part: 1,
                 ..shape()
             },
@@ -87,7 +87,7 @@ fn each_bound_that_a_population_does_not_meet_is_an_obstacle_with_both_figures()
         ),
         (
             "service.deadlines.select = 1 s",
-            Shape {
+            TaskShape {
                 select_s: 1.0,
                 ..shape()
             },
@@ -96,14 +96,14 @@ fn each_bound_that_a_population_does_not_meet_is_an_obstacle_with_both_figures()
         (
             "service.budget.cpu",
             shape(),
-            Conditions {
+            PopulationAssumptions {
                 device_speed: 1e-4,
                 ..base
             },
         ),
         (
             "service.deadlines.report",
-            Shape {
+            TaskShape {
                 report_s: 10.0,
                 ..shape()
             },
@@ -112,7 +112,7 @@ fn each_bound_that_a_population_does_not_meet_is_an_obstacle_with_both_figures()
         (
             "service.budget.upload_kbps_min",
             shape(),
-            Conditions {
+            PopulationAssumptions {
                 upload_mbps: 0.1,
                 ..base
             },
@@ -120,14 +120,14 @@ fn each_bound_that_a_population_does_not_meet_is_an_obstacle_with_both_figures()
         (
             "service.eligibility.min_examples",
             shape(),
-            Conditions {
+            PopulationAssumptions {
                 examples: 2.0,
                 ..base
             },
         ),
         (
             "service.deadlines.attempt",
-            Shape {
+            TaskShape {
                 attempt_s: 30.0,
                 groups: Some(Groups {
                     size: 500,
@@ -154,18 +154,18 @@ fn each_bound_that_a_population_does_not_meet_is_an_obstacle_with_both_figures()
 fn the_needed_population_is_the_smallest_without_an_obstacle() {
     for shape in [
         shape(),
-        Shape {
+        TaskShape {
             max_part: 2,
             ..shape()
         },
-        Shape {
+        TaskShape {
             select_s: 20.0,
             ..shape()
         },
     ] {
         let needed = of(&shape, &conditions()).needed.max() / conditions().eligible;
         let at = |population: f64| {
-            let conditions = Conditions {
+            let conditions = PopulationAssumptions {
                 population,
                 ..conditions()
             };
@@ -179,7 +179,7 @@ fn the_needed_population_is_the_smallest_without_an_obstacle() {
 #[test]
 fn a_timer_bounds_the_rounds_per_day() {
     // Each device comes once per day, so a day has at most as many sessions as there are devices.
-    let shape = Shape {
+    let shape = TaskShape {
         timer_s: 86_400.0 * 30.0,
         ..shape()
     };
@@ -200,7 +200,7 @@ fn a_secure_sum_costs_masks_messages_and_waits() {
         phases_s: 120.0,
     };
     let secure = of(
-        &Shape {
+        &TaskShape {
             groups: Some(groups),
             ..shape()
         },
@@ -220,7 +220,7 @@ fn a_secure_sum_costs_masks_messages_and_waits() {
 
 #[test]
 fn conditions_and_rates_out_of_range_are_refused_by_name() {
-    let refused = |conditions: Conditions, name: &str| {
+    let refused = |conditions: PopulationAssumptions, name: &str| {
         let error = estimate(&shape(), &conditions, &Rates::default())
             .unwrap_err()
             .to_string();
@@ -228,42 +228,42 @@ fn conditions_and_rates_out_of_range_are_refused_by_name() {
     };
     let base = conditions();
     refused(
-        Conditions {
+        PopulationAssumptions {
             population: 0.0,
             ..base
         },
         "--population",
     );
     refused(
-        Conditions {
+        PopulationAssumptions {
             eligible: 1.5,
             ..base
         },
         "--eligible",
     );
     refused(
-        Conditions {
+        PopulationAssumptions {
             availability: f64::NAN,
             ..base
         },
         "--availability",
     );
     refused(
-        Conditions {
+        PopulationAssumptions {
             drop_out: 1.0,
             ..base
         },
         "--drop-out",
     );
     refused(
-        Conditions {
+        PopulationAssumptions {
             drop_out: -0.1,
             ..base
         },
         "--drop-out",
     );
     refused(
-        Conditions {
+        PopulationAssumptions {
             upload_mbps: f64::INFINITY,
             ..base
         },

@@ -11,7 +11,7 @@ use crate::session::{Contributor, LostAt};
 
 impl Group {
     /// Closes the phase if every device that it waits for has answered. The lobby closes by [`close`](Self::close) alone.
-    pub fn advance(&mut self, rng: &mut dyn CryptoRng) -> Option<Change> {
+    pub(crate) fn advance(&mut self, rng: &mut dyn CryptoRng) -> Option<Change> {
         let answered = |kind: u8| self.alive().all(|(_, member)| member.left || member.has(kind));
         let complete = match self.phase {
             Phase::Keys => self.alive().all(|(_, member)| member.seen),
@@ -29,7 +29,7 @@ impl Group {
 
     /// Closes a phase, if the group still stands in it. Closing the last one takes the masks off the sum, which is heavy work. While
     /// vectors are being added, the inputs take no more of them, and close when the group [advances](Self::advance) after the last.
-    pub fn close(&mut self, phase: Phase, rng: &mut dyn CryptoRng) -> Option<Change> {
+    pub(crate) fn close(&mut self, phase: Phase, rng: &mut dyn CryptoRng) -> Option<Change> {
         if phase != self.phase {
             return None;
         }

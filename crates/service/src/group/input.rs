@@ -17,11 +17,10 @@ use undertone_store::SessionId;
 
 use super::{Group, Phase};
 use crate::refusal::Refusal;
-use crate::session::Accepted;
 
 /// The answer to a device that brings its masked vector.
-#[expect(missing_debug_implementations, reason = "PRIVACY: it reaches the sum")]
-pub enum Input {
+// PRIVACY: no `Debug`: it reaches the sum, which must not be printable.
+pub(crate) enum Input {
     /// The vector is to be added.
     Add(InputTicket),
     /// The vector of the device is in the sum.
@@ -30,8 +29,8 @@ pub enum Input {
 
 /// The right to add the vector of one device, on any thread.
 #[must_use = "a ticket that is dropped adds nothing"]
-#[expect(missing_debug_implementations, reason = "PRIVACY: it reaches the sum")]
-pub struct InputTicket {
+// PRIVACY: no `Debug`: it reaches the sum, which must not be printable.
+pub(crate) struct InputTicket {
     session: SessionId,
     ticket: Ticket,
     adding: Arc<()>,
@@ -43,7 +42,7 @@ impl InputTicket {
     /// # Errors
     /// [`Refusal::Range`] for bytes that are no residues: nothing is added then, and the device may send others. [`Refusal::Gone`]
     /// where the sum takes no more vectors.
-    pub fn add_packed(self, packed: &[u8]) -> Result<AddedVector, Refusal> {
+    pub(crate) fn add_packed(self, packed: &[u8]) -> Result<AddedVector, Refusal> {
         let Self {
             session,
             ticket,
@@ -61,8 +60,8 @@ impl InputTicket {
 ///
 /// PRIVACY: dropped without [`Group::commit_input`], it loses the sum of the group.
 #[must_use = "an added vector that is not committed ends the group"]
-#[expect(missing_debug_implementations, reason = "PRIVACY: it reaches the sum")]
-pub struct AddedVector {
+// PRIVACY: no `Debug`: it reaches the sum, which must not be printable.
+pub(crate) struct AddedVector {
     session: SessionId,
     added: AddedInput,
     _adding: Arc<()>,
@@ -74,7 +73,7 @@ impl Group {
     /// # Errors
     /// [`Refusal::Gone`] for a lost session, and once the phase closes; [`Refusal::OutOfTurn`]; [`Refusal::Range`] for another length
     /// than [`input_bytes`](Self::input_bytes). [`Refusal::Busy`] while the vector of the session is being added.
-    pub fn admit_input(&mut self, session: SessionId, length: u64) -> Result<Input, Refusal> {
+    pub(crate) fn admit_input(&mut self, session: SessionId, length: u64) -> Result<Input, Refusal> {
         let member = self.member(session)?;
         if member.has(MaskedInput::KIND) {
             return Ok(Input::Before);
@@ -108,28 +107,12 @@ impl Group {
     ///
     /// # Errors
     /// [`Refusal::Gone`] for a group that has ended, or whose sum is lost: it fails when it [advances](Self::advance) next.
-    pub fn commit_input(&mut self, added: AddedVector) -> Result<(), Refusal> {
+    pub(crate) fn commit_input(&mut self, added: AddedVector) -> Result<(), Refusal> {
         if self.phase != Phase::Inputs {
             return Err(Refusal::Gone);
         }
         self.server.commit_input(added.added)?;
         self.take(added.session, MaskedInput::KIND, [0; 32]);
         Ok(())
-    }
-
-    /// Adds the masked vector of a device on this thread, as packed residues. The first commit of a session counts, and any later one
-    /// gets its answer.
-    ///
-    /// # Errors
-    /// The errors of the three steps. Nothing is added then.
-    pub fn input(&mut self, session: SessionId, packed: &[u8]) -> Result<Accepted, Refusal> {
-        match self.admit_input(session, packed.len() as u64)? {
-            Input::Before => Ok(Accepted::Before),
-            Input::Add(ticket) => {
-                let added = ticket.add_packed(packed)?;
-                self.commit_input(added)?;
-                Ok(Accepted::Now)
-            }
-        }
     }
 }

@@ -9,7 +9,7 @@ use crate::session::Contributor;
 
 /// A false share: the blame lies with the session that gave it, or with the session whose secret it is a share of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Blame {
+pub(crate) struct Blame {
     /// The session that gave the share.
     pub session: SessionId,
     /// The session whose secret it is a share of.
@@ -17,11 +17,8 @@ pub struct Blame {
 }
 
 /// The sum of a group, with those who are in it.
-#[expect(
-    missing_debug_implementations,
-    reason = "PRIVACY: a sum without noise must not be printable"
-)]
-pub struct GroupSum {
+// PRIVACY: no `Debug`: a sum without noise must not be printable.
+pub(crate) struct GroupSum {
     /// The sum, modulo the modulus of the round.
     pub sum: ModularVec,
     /// The sessions in it.
@@ -33,7 +30,7 @@ pub struct GroupSum {
 /// Sums that make no sum of an attempt. They are gone.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum MergeError {
+pub(crate) enum MergeError {
     /// There is no sum.
     #[error("expected a sum of at least one group, got none")]
     Empty,
@@ -50,7 +47,7 @@ impl GroupSum {
     ///
     /// # Errors
     /// [`MergeError`] for no group, for a subject in two of them, and for sums of different lengths or moduli.
-    pub fn merge(sums: Vec<Self>) -> Result<Self, MergeError> {
+    pub(crate) fn merge(sums: Vec<Self>) -> Result<Self, MergeError> {
         let mut sums = sums.into_iter();
         let mut all = sums.next().ok_or(MergeError::Empty)?;
         for GroupSum {

@@ -3,7 +3,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 use undertone_aggregation::ModularVec;
 use undertone_secagg::message::{RelayedShares, Roster, Survivors, Unmask};
-use undertone_secagg::{Client, SigningIdentity, Terms};
+use undertone_secagg::{Client, SigningIdentity, Terms, ThreatModel};
 
 use super::*;
 
@@ -12,6 +12,39 @@ mod inputs;
 const MODULUS: u64 = 1000;
 const PLAIN: ThreatModel = ThreatModel::HonestButCurious;
 const ACTIVE: ThreatModel = ThreatModel::Active;
+
+impl Group {
+    /// Its phase.
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Its context.
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The set of survivors; `None` before it is fixed.
+    fn fixed(&self) -> Option<FixedSet> {
+        self.fixed
+    }
+
+    /// Adds the masked vector of a device on this thread, as packed residues. The first commit of a session counts, and any later one
+    /// gets its answer.
+    ///
+    /// # Errors
+    /// The errors of the three steps. Nothing is added then.
+    pub(crate) fn input(&mut self, session: SessionId, packed: &[u8]) -> Result<Accepted, Refusal> {
+        match self.admit_input(session, packed.len() as u64)? {
+            Input::Before => Ok(Accepted::Before),
+            Input::Add(ticket) => {
+                let added = ticket.add_packed(packed)?;
+                self.commit_input(added)?;
+                Ok(Accepted::Now)
+            }
+        }
+    }
+}
 
 fn context(threat_model: ThreatModel, length: u64, least: u32, shard: u32) -> Context {
     Context {

@@ -40,7 +40,7 @@ const FULL: (u64, u64) = (5_000, 30_000);
 
 /// The memory for bodies on their way, which all requests share.
 #[derive(Debug, Clone)]
-pub struct InFlight {
+pub(crate) struct InFlight {
     free: Arc<Semaphore>,
     patience: Duration,
 }
@@ -48,7 +48,7 @@ pub struct InFlight {
 impl InFlight {
     /// Room for this many bytes, rounded down to KiB.
     #[must_use]
-    pub fn new(bytes: u64) -> Self {
+    pub(crate) fn new(bytes: u64) -> Self {
         let units = usize::try_from(bytes / UNIT).unwrap_or(usize::MAX);
         Self {
             free: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))),
@@ -57,8 +57,8 @@ impl InFlight {
     }
 
     /// Bytes that are free.
-    #[must_use]
-    pub fn free(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> u64 {
         self.free.available_permits() as u64 * UNIT
     }
 

@@ -14,7 +14,7 @@ use crate::error::{Result, ServiceError};
 
 /// A purpose whose key can be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// The sealing of the state of the noise.
     State,
     /// The signatures of plans, which apps trust.
@@ -25,11 +25,11 @@ pub enum Purpose {
 
 impl Purpose {
     /// All of them, in the order of the file.
-    pub const ALL: [Self; 3] = [Self::State, Self::Plans, Self::Issuer];
+    pub(crate) const ALL: [Self; 3] = [Self::State, Self::Plans, Self::Issuer];
 
     /// The name, as operators write it.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::State => "state",
             Self::Plans => "plans",
@@ -55,7 +55,7 @@ impl FromStr for Purpose {
 
 /// The place of a key in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub(crate) enum KeyStage {
     /// Trusted, and not used yet.
     Next,
     /// Used.
@@ -66,10 +66,10 @@ pub enum Stage {
     Dropped,
 }
 
-impl Stage {
+impl KeyStage {
     /// The name, as operators read it.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Next => "next",
             Self::Current => "current",
@@ -82,7 +82,7 @@ impl Stage {
 /// A key with its stage.
 #[derive(Clone)]
 pub(super) struct Generation {
-    pub(super) stage: Stage,
+    pub(super) stage: KeyStage,
     /// The begin of the stage, in milliseconds since 1970.
     pub(super) since: u64,
     /// The secret; the public half of a dropped key. `None` for the first key, which follows from the root of the file.
@@ -109,7 +109,7 @@ impl Rings {
     pub(super) fn first() -> Self {
         Self(std::array::from_fn(|_| {
             vec![Generation {
-                stage: Stage::Current,
+                stage: KeyStage::Current,
                 since: 0,
                 bytes: None,
             }]
@@ -135,10 +135,10 @@ impl Rings {
         for entry in entries {
             let ring = rings.0.get_mut(usize::from(entry[0]))?;
             let stage = match entry[1] {
-                0 => Stage::Next,
-                1 => Stage::Current,
-                2 => Stage::Retired,
-                3 => Stage::Dropped,
+                0 => KeyStage::Next,
+                1 => KeyStage::Current,
+                2 => KeyStage::Retired,
+                3 => KeyStage::Dropped,
                 _ => return None,
             };
             let bytes = match entry[2] {
@@ -154,9 +154,9 @@ impl Rings {
         }
         let count = |ring: &[Generation], stage| ring.iter().filter(|found| found.stage == stage).count();
         let whole = rings.0.iter().all(|ring| {
-            count(ring, Stage::Current) == 1
-                && count(ring, Stage::Next) <= 1
-                && count(ring, Stage::Retired) <= 1
+            count(ring, KeyStage::Current) == 1
+                && count(ring, KeyStage::Next) <= 1
+                && count(ring, KeyStage::Retired) <= 1
         });
         whole.then_some(rings)
     }
@@ -177,12 +177,12 @@ impl Rings {
         }
     }
 
-    fn at(&self, purpose: Purpose, stage: Stage) -> Option<&Generation> {
+    fn at(&self, purpose: Purpose, stage: KeyStage) -> Option<&Generation> {
         self.of(purpose).iter().find(|found| found.stage == stage)
     }
 
     /// The begin of a stage of a purpose; `None` where no key has it.
-    pub(super) fn since(&self, purpose: Purpose, stage: Stage) -> Option<u64> {
+    pub(super) fn since(&self, purpose: Purpose, stage: KeyStage) -> Option<u64> {
         self.at(purpose, stage).map(|found| found.since)
     }
 
@@ -190,11 +190,11 @@ impl Rings {
     pub(super) fn add(&mut self, purpose: Purpose, now: u64) -> Result<()> {
         for (stage, what) in [
             (
-                Stage::Next,
+                KeyStage::Next,
                 "no next key; `undertone identity rotate` with the step `use` makes it the current one",
             ),
             (
-                Stage::Retired,
+                KeyStage::Retired,
                 "no retired key; `undertone identity rotate` with the step `drop` drops it",
             ),
         ] {
@@ -204,7 +204,7 @@ impl Rings {
             }
         }
         self.0[purpose as usize].push(Generation {
-            stage: Stage::Next,
+            stage: KeyStage::Next,
             since: now,
             bytes: Some(Zeroizing::new(random()?)),
         });
@@ -213,7 +213,7 @@ impl Rings {
 
     /// Makes the next key the current one, and retires the one before.
     pub(super) fn use_next(&mut self, purpose: Purpose, now: u64) -> Result<()> {
-        if self.at(purpose, Stage::Next).is_none() {
+        if self.at(purpose, KeyStage::Next).is_none() {
             return Err(refused(
                 &format!("the keys of {purpose}"),
                 "a next key, which the step `add` of `undertone identity rotate` makes",
@@ -222,9 +222,9 @@ impl Rings {
         }
         for generation in &mut self.0[purpose as usize] {
             let stage = match generation.stage {
-                Stage::Next => Stage::Current,
-                Stage::Current => Stage::Retired,
-                Stage::Retired | Stage::Dropped => continue,
+                KeyStage::Next => KeyStage::Current,
+                KeyStage::Current => KeyStage::Retired,
+                KeyStage::Retired | KeyStage::Dropped => continue,
             };
             (generation.stage, generation.since) = (stage, now);
         }
@@ -234,7 +234,7 @@ impl Rings {
     /// Drops the retired key: its secret is gone, and its public half stays for what it signed.
     pub(super) fn drop_retired(&mut self, purpose: Purpose, root: &Root, now: u64) -> Result<()> {
         let ring = &mut self.0[purpose as usize];
-        let place = ring.iter().position(|found| found.stage == Stage::Retired);
+        let place = ring.iter().position(|found| found.stage == KeyStage::Retired);
         let Some(place) = place else {
             return Err(refused(
                 &format!("the keys of {purpose}"),
@@ -247,7 +247,7 @@ impl Rings {
             Purpose::Plans | Purpose::Issuer => {
                 let public = root.signer(purpose, &ring[place]).map(|signer| signer.public());
                 let generation = &mut ring[place];
-                (generation.stage, generation.since) = (Stage::Dropped, now);
+                (generation.stage, generation.since) = (KeyStage::Dropped, now);
                 generation.bytes = public.map(Zeroizing::new);
             }
         }
@@ -273,7 +273,7 @@ impl Root {
 
     /// The signing key of a generation; `None` for a dropped one.
     pub(super) fn signer(&self, purpose: Purpose, generation: &Generation) -> Option<Signer> {
-        if generation.stage == Stage::Dropped {
+        if generation.stage == KeyStage::Dropped {
             return None;
         }
         Some(Signer::from_seed(&self.key_of(generation, purpose.name(), &[])))

@@ -6,9 +6,9 @@ use std::time::{Instant, SystemTime};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskState};
 use undertone_store::{
-    AbandonedAttempt, Admission, Admitted, AttemptId, AttemptRow, AttemptState, AuditRow, DeviceRow,
-    Histograms, Lease, LeaseRow, Millis, NewAttempt, NewProcess, NewTask, Outcome, Oversight, ProcessRow,
-    Reason, Release, Result, SessionId, SessionState, Store, StoreError, TaskId, TaskRow, Unpublished,
+    AbandonReason, AbandonedRow, Admission, Admitted, AttemptId, AttemptRow, AttemptState, AuditRow,
+    DeviceRow, Histograms, Lease, LeaseRow, Millis, NewAttempt, NewProcess, NewTask, Outcome, Oversight,
+    ProcessRow, Release, Result, SessionId, SessionState, Store, StoreError, TaskId, TaskRow, Unpublished,
 };
 
 use super::Metrics;
@@ -119,7 +119,7 @@ impl Store for ObservedStore {
         &self,
         lease: &Lease,
         attempt: AttemptId,
-        reason: Reason,
+        reason: AbandonReason,
         users: &[ParticipantId],
     ) -> Result<()> {
         let started = Instant::now();
@@ -197,7 +197,7 @@ impl Store for ObservedStore {
         transaction outcome(attempt: AttemptId) -> Outcome;
         transaction open_attempt_of(task: TaskId) -> Option<(AttemptId, AttemptState)>;
         transaction round_opened(task: TaskId, round: u64) -> Option<Millis>;
-        transaction abandoned_since_release(task: TaskId) -> Vec<AbandonedAttempt>;
+        transaction abandoned_since_release(task: TaskId) -> Vec<AbandonedRow>;
         transaction unpublished(task: TaskId) -> Vec<Unpublished>;
         device_transaction may_serve(blob: &Digest32) -> bool;
         transaction ledger(task: TaskId, from: u64) -> Vec<Vec<u8>>;
@@ -233,16 +233,16 @@ impl Oversight for ObservedStore {
 }
 
 /// The name of a reason, as labels and pages show it.
-pub(crate) fn name(reason: Reason) -> &'static str {
+pub(crate) fn name(reason: AbandonReason) -> &'static str {
     match reason {
-        Reason::Few => "few",
-        Reason::Deadline => "deadline",
-        Reason::Crash => "crash",
-        Reason::Fence => "fence",
-        Reason::Store => "store",
-        Reason::Network => "network",
-        Reason::Duplicate => "duplicate",
-        Reason::Protocol => "protocol",
-        Reason::Operator => "operator",
+        AbandonReason::Few => "few",
+        AbandonReason::Deadline => "deadline",
+        AbandonReason::Crash => "crash",
+        AbandonReason::Fence => "fence",
+        AbandonReason::Store => "store",
+        AbandonReason::Network => "network",
+        AbandonReason::Duplicate => "duplicate",
+        AbandonReason::Protocol => "protocol",
+        AbandonReason::Operator => "operator",
     }
 }

@@ -40,7 +40,7 @@ impl Passage {
         match session.end() {
             Some(End::Lost(at)) => *self.lost.entry(at).or_default() += 1,
             Some(End::Late) => self.late += 1,
-            Some(End::Included) | None => {}
+            None => {}
         }
     }
 

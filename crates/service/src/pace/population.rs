@@ -26,13 +26,13 @@ struct Hour {
     missing_debug_implementations,
     reason = "PRIVACY: a sketch of a few subjects shows who they are"
 )]
-pub struct Population {
+pub struct CheckInCounter {
     hours: Vec<Hour>,
     prior: u64,
     since: Millis,
 }
 
-impl Population {
+impl CheckInCounter {
     /// A sketch that has seen nobody. For the first day the estimate is at least `prior`, the number that an earlier process had found.
     /// Windows would otherwise be far too short until the devices were counted.
     #[must_use]
@@ -66,7 +66,7 @@ impl Population {
 
     /// The estimated number of subjects seen in the last `hours` hours, the present one included.
     #[must_use]
-    pub fn distinct(&self, now: Millis, hours: u64) -> u64 {
+    pub(crate) fn distinct(&self, now: Millis, hours: u64) -> u64 {
         let number = now / HOUR;
         let mut all = vec![0u8; REGISTERS];
         let recent = |hour: &&Hour| hour.number + hours > number && hour.number <= number;
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn the_estimate_is_near_the_number_of_subjects() {
         for number in [0, 1, 10, 100, 3_000, 20_000, 1_000_000] {
-            let mut population = Population::new(0, 0);
+            let mut population = CheckInCounter::new(0, 0);
             for index in 0..number {
                 population.seen(HOUR, user(index));
                 population.seen(HOUR, user(index));
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn subjects_are_forgotten_after_their_time() {
-        let mut population = Population::new(0, 0);
+        let mut population = CheckInCounter::new(0, 0);
         (0..500).for_each(|index| population.seen(0, user(index)));
         (500..600).for_each(|index| population.seen(30 * HOUR, user(index)));
         let near = |estimate: u64, number: u64| estimate.abs_diff(number) * 20 <= number;
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_process_that_starts_again_knows_the_number_of_before() {
-        let mut population = Population::new(5 * HOUR, 1000);
+        let mut population = CheckInCounter::new(5 * HOUR, 1000);
         population.seen(5 * HOUR, user(1));
         assert_eq!(population.estimate(28 * HOUR, 10.0), 1000);
         assert_eq!(population.estimate(29 * HOUR, 10.0), 0);
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn rare_devices_are_counted_over_a_longer_time() {
-        let mut population = Population::new(0, 0);
+        let mut population = CheckInCounter::new(0, 0);
         // 50 devices per hour, each once in 80 hours.
         for hour in 0..HOURS {
             (0..50).for_each(|index| population.seen(hour * HOUR, user((hour % 80) * 50 + index)));

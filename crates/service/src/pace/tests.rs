@@ -148,7 +148,7 @@ fn load(herd: &Herd) -> Vec<f64> {
     let mut outlook = outlook(goal, herd.devices);
     let offered = outlook.demand.offered(outlook.round);
     let (outage, end) = (4 * HOUR..4 * HOUR + 10 * MINUTE, 8 * HOUR);
-    let mut population = Population::new(0, herd.devices);
+    let mut population = CheckInCounter::new(0, herd.devices);
     let mut restarted = false;
     let mut last = vec![RetryWindow::default(); herd.devices as usize];
     let mut events = BinaryHeap::new();
@@ -176,7 +176,7 @@ fn load(herd: &Herd) -> Vec<f64> {
             }
         } else {
             if now >= outage.end && !restarted {
-                population = Population::new(now, outlook.population);
+                population = CheckInCounter::new(now, outlook.population);
                 restarted = true;
             }
             population.seen(now, pseudonym(device));

@@ -2,6 +2,18 @@ use undertone_mechanisms::{Denominator, NonPrivate};
 
 use super::*;
 
+impl PlainSum {
+    /// Number of updates in the sum; 0 after the seal.
+    pub(crate) fn included(&self) -> usize {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.as_ref().map_or(0, |open| {
+            let ledger = lock(&open.ledger);
+            let included = |answer: &&Answer| matches!(answer, Answer::Included(_));
+            ledger.answers.values().filter(included).count()
+        })
+    }
+}
+
 fn bound(clip_norm: f64) -> Bound {
     let layout = ParamLayout::with_tensor_groups(vec![("w".into(), vec![2])]).unwrap();
     Bound::new(Arc::new(layout), Clipping::Flat { clip_norm }, NonFinite::Zero)

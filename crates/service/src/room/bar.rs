@@ -9,7 +9,7 @@ use crate::session::Stage;
 
 /// The session of a barred subject in the open attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpenSession {
+pub(crate) enum OpenSession {
     /// It had none.
     None,
     /// It was ended. Nothing of its update is in a sum.

@@ -1,6 +1,6 @@
 //! The end of a process's work at a task, which is not the end of the task.
 
-use undertone_store::Reason;
+use undertone_store::AbandonReason;
 
 use super::Room;
 use crate::error::Result;
@@ -23,7 +23,7 @@ impl Room {
         let now = self.now();
         let mut guard = self.lock();
         let inner = &mut *guard;
-        self.abandon(inner, now, Reason::Operator)?;
+        self.abandon(inner, now, AbandonReason::Operator)?;
         inner.head = None;
         match self.shared.store.hand_back(inner.lease.clone()) {
             // The task has ended, or another process leads it: there is nothing to hand back.

@@ -13,7 +13,7 @@ use crate::identity::hex;
 /// The release of a round of an evaluation, as JSON: means over users, with noise. Users count equally.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rates {
+pub struct ReleasedScores {
     /// The digest of the model that was measured.
     pub model: String,
     /// Number of users in the means.
@@ -82,7 +82,7 @@ impl Room {
             .map(|bounded| bounded.mechanism().largest_row())
             .transpose();
         let row = row.map_err(|error| refused(error.to_string()))?.unwrap_or(1.0);
-        let rates = Rates {
+        let rates = ReleasedScores {
             model: hex(&current.model.sha256),
             included,
             top1: scale * f64::from(top1),

@@ -1,6 +1,6 @@
 //! The things that an earlier process left over, and the failures of taking them up.
 
-use undertone_store::{AttemptState, Lease, Outcome, Reason};
+use undertone_store::{AbandonReason, AttemptState, Lease, Outcome};
 
 use super::{LeftOver, Room, Shared};
 use crate::error::Result;
@@ -23,7 +23,7 @@ impl Room {
             // Nobody knows who had reported: each session that was not lost before it was ready counts.
             let known = left.filter(|(known, _)| *known == attempt);
             let users = known.map_or(&[][..], |(_, users)| users);
-            store.abandon(lease, attempt, Reason::Crash, users)?;
+            store.abandon(lease, attempt, AbandonReason::Crash, users)?;
             crate::failpoint!("lead.abandoned");
         }
         // Files of an attempt that the store calls committed wait for their publication.

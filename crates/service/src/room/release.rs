@@ -11,14 +11,14 @@
 use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::{CloseError, Next, RunHead};
 use undertone_coordinator::participation::{ParticipantId, Violation};
-use undertone_coordinator::record::{AbandonReason, AbandonedAttempt, EndReason, LedgerMode};
+use undertone_coordinator::record::{AbandonedAttempt, EndReason, LedgerMode};
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
 use undertone_coordinator::task::Purpose;
 use undertone_protocol::{Blob, Head, Label, TaskState, Verdict, write};
 use undertone_run::metrics::MetricsLine;
 use undertone_run::task::round_record;
 use undertone_store::{
-    AttemptId, AttemptState, Created, Lease, Millis, Outcome, Reason, Release, SessionId, StoreError,
+    AbandonReason, AttemptId, AttemptState, Created, Lease, Millis, Outcome, Release, SessionId, StoreError,
     Unpublished,
 };
 
@@ -50,7 +50,7 @@ struct Sealed {
 /// The failure of a release before its commit.
 enum Failed {
     /// The attempt is abandoned for this reason. The head is as it was.
-    Abandon(Box<Option<RunHead>>, Reason),
+    Abandon(Box<Option<RunHead>>, AbandonReason),
     /// The task cannot go on in this process.
     Error(ServiceError),
 }
@@ -155,13 +155,13 @@ impl Room {
         let store = &self.shared.store;
         match self.too_slow(current.opened.round(), self.now()) {
             Ok(None) => {}
-            Ok(Some(_)) => return Err(Failed::Abandon(Box::new(Some(head)), Reason::Deadline)),
+            Ok(Some(_)) => return Err(Failed::Abandon(Box::new(Some(head)), AbandonReason::Deadline)),
             Err(error) => return Err(Failed::Error(error)),
         }
         let counted = u64::from(current.machine.counts().reported);
         if let Err(error) = store.reserve(lease, current.id, counted) {
             return Err(match error {
-                StoreError::Conflict { .. } => Failed::Abandon(Box::new(Some(head)), Reason::Store),
+                StoreError::Conflict { .. } => Failed::Abandon(Box::new(Some(head)), AbandonReason::Store),
                 error => Failed::Error(error.into()),
             });
         }
@@ -169,7 +169,7 @@ impl Room {
         // The reports are in the sum, so nothing comes that could use this memory.
         self.spool.trim();
         let Some(Sealed { sum, included }) = self.seal(current, lease.fence)? else {
-            return Err(Failed::Abandon(Box::new(Some(head)), Reason::Protocol));
+            return Err(Failed::Abandon(Box::new(Some(head)), AbandonReason::Protocol));
         };
         crate::failpoint!("release.sealed");
         let names = included.iter().map(|contributor| contributor.user);
@@ -177,11 +177,11 @@ impl Room {
         // PRIVACY: a database that restarted may have admitted a subject twice, to two shards.
         let distinct: std::collections::BTreeSet<ParticipantId> = users.iter().copied().collect();
         if distinct.len() != users.len() {
-            return Err(Failed::Abandon(Box::new(Some(head)), Reason::Duplicate));
+            return Err(Failed::Abandon(Box::new(Some(head)), AbandonReason::Duplicate));
         }
         // PRIVACY: the sum itself says who is in it. What the store or the sessions remember does not.
         if (users.len() as u64) < self.task.file.floor() {
-            return Err(Failed::Abandon(Box::new(Some(head)), Reason::Few));
+            return Err(Failed::Abandon(Box::new(Some(head)), AbandonReason::Few));
         }
         let lost: Vec<ParticipantId> = current.counted().filter(|user| !users.contains(user)).collect();
         let attempts = self.abandoned()?;
@@ -215,7 +215,7 @@ impl Room {
             Ok(next) => next,
             Err(CloseError::Refused { head, why }) => {
                 tracing::error!(%why, "the head refused the sum of an attempt");
-                return Err(Failed::Abandon(Box::new(Some(*head)), Reason::Protocol));
+                return Err(Failed::Abandon(Box::new(Some(*head)), AbandonReason::Protocol));
             }
             Err(CloseError::Lost { why }) => return Err(Failed::Error(self.halt(&why.to_string()))),
         };
@@ -301,7 +301,7 @@ impl Room {
             .into_iter()
             .map(|attempt| AbandonedAttempt {
                 attempt: attempt.attempt_of_round,
-                reason: reason(attempt.reason),
+                reason: attempt.reason,
                 participants: if on_device {
                     Vec::new()
                 } else {
@@ -395,7 +395,7 @@ impl Room {
                     return Err(Failed::Error(self.halt(&broken_schema(&violation))));
                 }
                 Err(StoreError::Conflict { .. }) => {
-                    return Err(Failed::Abandon(Box::new(None), Reason::Store));
+                    return Err(Failed::Abandon(Box::new(None), AbandonReason::Store));
                 }
                 Err(error) => return Err(Failed::Error(error.into())),
             }
@@ -482,7 +482,7 @@ impl Room {
     }
 
     fn end_with(&self, inner: &mut Inner, reason: EndReason) -> Result<()> {
-        self.abandon(inner, self.now(), Reason::Operator)?;
+        self.abandon(inner, self.now(), AbandonReason::Operator)?;
         let Some(head) = inner.head.take() else {
             return Ok(());
         };
@@ -530,18 +530,4 @@ fn broken_schema(violation: &Violation) -> String {
         "the commit found a user who breaks {rule}, though admission had let the user in: the rows of the store cannot be trusted. \
          Start a new task; its ledger composes with this one"
     )
-}
-
-fn reason(reason: Reason) -> AbandonReason {
-    match reason {
-        Reason::Few => AbandonReason::Few,
-        Reason::Deadline => AbandonReason::Deadline,
-        Reason::Crash => AbandonReason::Crash,
-        Reason::Fence => AbandonReason::Fence,
-        Reason::Store => AbandonReason::Store,
-        Reason::Network => AbandonReason::Network,
-        Reason::Duplicate => AbandonReason::Duplicate,
-        Reason::Protocol => AbandonReason::Protocol,
-        Reason::Operator => AbandonReason::Operator,
-    }
 }

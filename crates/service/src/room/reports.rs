@@ -30,7 +30,7 @@ impl Room {
     ///
     /// # Errors
     /// A refusal: the session is over, the checksum does not fit, the chunk lies outside the upload or differs from what is there.
-    /// [`Refusal::Busy`] while another request of the session is being served.
+    /// [`Code::Busy`](undertone_protocol::Code::Busy) while another request of the session is being served.
     pub fn upload(&self, claims: &Claims, offset: u64, checksum: u32, chunk: &[u8]) -> Reply<u64> {
         self.upload_parts(claims, offset, checksum, &[chunk])
     }
@@ -67,7 +67,7 @@ impl Room {
     /// The number of bytes of an upload that are there.
     ///
     /// # Errors
-    /// A refusal: the session is over. [`Refusal::Busy`] while another request of the session is being served.
+    /// A refusal: the session is over. [`Code::Busy`](undertone_protocol::Code::Busy) while another request of the session is being served.
     pub fn offset(&self, claims: &Claims) -> Reply<u64> {
         match self.upload_of(claims)? {
             Uploading::Open(upload) => Ok(hold(&upload)?.offset()),
@@ -95,8 +95,8 @@ impl Room {
     /// Ends an upload and adds it to the sum. The first commit of a session counts, and later ones get its answer.
     ///
     /// # Errors
-    /// A refusal: the session is over, the upload is not whole, or the update is not accepted. [`Refusal::Busy`] while another
-    /// request of the session is being served.
+    /// A refusal: the session is over, the upload is not whole, or the update is not accepted.
+    /// [`Code::Busy`](undertone_protocol::Code::Busy) while another request of the session is being served.
     pub fn commit(&self, claims: &Claims, commit: &Commit) -> Reply {
         let session = SessionId(claims.session);
         if let Some(answer) = self.settled(&self.lock(), claims) {
@@ -216,7 +216,7 @@ impl Room {
     /// A device gives its session up.
     ///
     /// # Errors
-    /// A refusal: the session is over. [`Refusal::Busy`] while another request of the session is being served.
+    /// A refusal: the session is over. [`Code::Busy`](undertone_protocol::Code::Busy) while another request of the session is being served.
     pub fn give_up(&self, claims: &Claims) -> Reply<()> {
         let mut inner = self.lock();
         let current = current_of(&mut inner, claims)?;

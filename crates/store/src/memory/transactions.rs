@@ -9,8 +9,8 @@ use super::{Attempt, Counter, Memory, Model, Session, Task, place};
 use crate::clock::{MAX_MILLIS, after};
 use crate::rules::{self, AttemptFacts, Receipt, TaskFacts, missing};
 use crate::{
-    AbandonedAttempt, Admission, Admitted, AttemptId, AttemptState, DeviceRow, Histograms, Lease, Millis,
-    NewAttempt, NewProcess, NewTask, Outcome, ProcessRow, Reason, Release, Result, SessionId, SessionState,
+    AbandonReason, AbandonedRow, Admission, Admitted, AttemptId, AttemptState, DeviceRow, Histograms, Lease,
+    Millis, NewAttempt, NewProcess, NewTask, Outcome, ProcessRow, Release, Result, SessionId, SessionState,
     Store, TaskId, TaskRow, Unpublished,
 };
 
@@ -94,7 +94,7 @@ impl Store for Memory {
             .open_attempt(task)
             .map(|open| (open.facts.id, open.facts.state));
         if let Some((id, AttemptState::Releasing)) = open {
-            state.abandon(now, id, lease.fence, Reason::Crash, &[])?;
+            state.abandon(now, id, lease.fence, AbandonReason::Crash, &[])?;
         }
         Ok(Some(lease))
     }
@@ -303,7 +303,7 @@ impl Store for Memory {
         &self,
         lease: &Lease,
         attempt: AttemptId,
-        reason: Reason,
+        reason: AbandonReason,
         users: &[ParticipantId],
     ) -> Result<()> {
         let now = self.now();
@@ -338,16 +338,16 @@ impl Store for Memory {
         Ok(first.map(|attempt| attempt.opened))
     }
 
-    fn abandoned_since_release(&self, task: TaskId) -> Result<Vec<AbandonedAttempt>> {
+    fn abandoned_since_release(&self, task: TaskId) -> Result<Vec<AbandonedRow>> {
         let state = self.state();
-        let mut found: Vec<AbandonedAttempt> = state
+        let mut found: Vec<AbandonedRow> = state
             .attempts
             .iter()
             .rev()
             .filter(|attempt| attempt.facts.task == task)
             .take_while(|attempt| attempt.facts.state != AttemptState::Committed)
             .filter_map(|attempt| {
-                Some(AbandonedAttempt {
+                Some(AbandonedRow {
                     round: attempt.facts.round,
                     attempt_of_round: attempt.number,
                     reason: attempt.reason?,

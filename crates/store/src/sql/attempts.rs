@@ -7,7 +7,8 @@ use super::{Bits, Name, Sql, Time, Tx, change, first, one};
 use crate::failpoint::failpoint;
 use crate::rules::{self, AttemptFacts, missing};
 use crate::{
-    AttemptId, AttemptState, Lease, Millis, NewAttempt, Outcome, Reason, SessionId, SessionState, TaskId,
+    AbandonReason, AttemptId, AttemptState, Lease, Millis, NewAttempt, Outcome, SessionId, SessionState,
+    TaskId,
 };
 
 pub(crate) fn open(
@@ -66,7 +67,7 @@ pub(crate) fn abandon(
     conn: &dyn Sql,
     lease: &Lease,
     id: AttemptId,
-    reason: Reason,
+    reason: AbandonReason,
     users: &[ParticipantId],
     now: Millis,
 ) -> Tx<()> {
@@ -83,7 +84,7 @@ pub(crate) fn close_abandoned(
     task: i64,
     attempt: &AttemptFacts,
     fence: u64,
-    reason: Reason,
+    reason: AbandonReason,
     users: &[ParticipantId],
     now: Millis,
 ) -> Tx<()> {
@@ -135,7 +136,7 @@ pub(crate) fn outcome(conn: &dyn Sql, id: AttemptId) -> Tx<Outcome> {
     let sql = "SELECT state, reason, fence FROM attempts WHERE id = ?1";
     let found = first(conn, sql, [Bits(id.0)], |row| {
         let Name(state) = row.get(0)?;
-        let reason: Option<Name<Reason>> = row.get(1)?;
+        let reason: Option<Name<AbandonReason>> = row.get(1)?;
         Ok(Outcome {
             state,
             reason: reason.map(|Name(reason)| reason),

@@ -15,9 +15,9 @@ use crate::audit::AuditRow;
 use crate::clock::after;
 use crate::oversight::about;
 use crate::{
-    AbandonedAttempt, Admission, Admitted, AttemptId, AttemptRow, AttemptState, DeviceRow, Histograms, Lease,
-    LeaseRow, Millis, NewAttempt, NewProcess, NewTask, Outcome, Oversight, ProcessRow, Reason, Release,
-    Result, SessionId, SessionState, Store, TaskId, TaskRow, Unpublished, rules,
+    AbandonReason, AbandonedRow, Admission, Admitted, AttemptId, AttemptRow, AttemptState, DeviceRow,
+    Histograms, Lease, LeaseRow, Millis, NewAttempt, NewProcess, NewTask, Outcome, Oversight, ProcessRow,
+    Release, Result, SessionId, SessionState, Store, TaskId, TaskRow, Unpublished, rules,
 };
 
 /// Max number of reading connections that wait for the next reader.
@@ -202,7 +202,7 @@ impl<T: OverSql> Store for T {
         &self,
         lease: &Lease,
         attempt: AttemptId,
-        reason: Reason,
+        reason: AbandonReason,
         users: &[ParticipantId],
     ) -> Result<()> {
         let (lease, users) = (lease.clone(), users.to_vec());
@@ -227,7 +227,7 @@ impl<T: OverSql> Store for T {
             .read(|conn| attempts::round_opened(conn, task, round))
     }
 
-    fn abandoned_since_release(&self, task: TaskId) -> Result<Vec<AbandonedAttempt>> {
+    fn abandoned_since_release(&self, task: TaskId) -> Result<Vec<AbandonedRow>> {
         self.database()
             .read(|conn| tasks::abandoned_since_release(conn, task))
     }

@@ -8,7 +8,7 @@ use super::{Bits, Name, Sql, Time, Tx, all, change, one};
 use crate::clock::after;
 use crate::failpoint::failpoint;
 use crate::{
-    AbandonedAttempt, AttemptId, AttemptState, Histograms, Lease, Millis, NewTask, Reason, TaskId,
+    AbandonReason, AbandonedRow, AttemptId, AttemptState, Histograms, Lease, Millis, NewTask, TaskId,
     Unpublished, rules,
 };
 
@@ -85,7 +85,15 @@ pub(crate) fn lease(
     failpoint!("lease: after the fence");
     if let Some((attempt, AttemptState::Releasing)) = open_attempt(conn, found.row)? {
         let facts = super::facts::attempt(conn, attempt)?;
-        super::attempts::close_abandoned(conn, found.row, &facts, lease.fence, Reason::Crash, &[], now)?;
+        super::attempts::close_abandoned(
+            conn,
+            found.row,
+            &facts,
+            lease.fence,
+            AbandonReason::Crash,
+            &[],
+            now,
+        )?;
     }
     Ok(Some(lease))
 }
@@ -210,7 +218,7 @@ pub(crate) fn may_serve(conn: &dyn Sql, blob: &Digest32) -> Tx<bool> {
 }
 
 /// The abandoned attempts after the last committed one, with their users.
-pub(crate) fn abandoned_since_release(conn: &dyn Sql, id: TaskId) -> Tx<Vec<AbandonedAttempt>> {
+pub(crate) fn abandoned_since_release(conn: &dyn Sql, id: TaskId) -> Tx<Vec<AbandonedRow>> {
     let Some(task) = task_row(conn, id)? else {
         return Ok(Vec::new());
     };
@@ -218,7 +226,7 @@ pub(crate) fn abandoned_since_release(conn: &dyn Sql, id: TaskId) -> Tx<Vec<Aban
          AND id > (SELECT coalesce(max(attempt), 0) FROM releases WHERE task = ?1) ORDER BY id";
     let found = all(conn, sql, (task, Name(AttemptState::Abandoned)), |row| {
         let Name(reason) = row.get(3)?;
-        let abandoned = AbandonedAttempt {
+        let abandoned = AbandonedRow {
             round: row.get::<Bits>(1)?.0,
             attempt_of_round: row.get(2)?,
             reason,

@@ -185,7 +185,7 @@ mod tests {
     /// A database after a release, an abandoned attempt and an open one, with a row in every table.
     fn filled(path: &std::path::Path) {
         use crate::test_rows::{BEGIN, active, admission, at_least, open, process, released, session, sha};
-        use crate::{ManualClock, Reason, SessionState, Sqlite, Store};
+        use crate::{AbandonReason, ManualClock, SessionState, Sqlite, Store};
         use undertone_coordinator::participation::ParticipantId;
         let store = Sqlite::with_clock(path, std::sync::Arc::new(ManualClock::at(BEGIN))).unwrap();
         let (task, lease) = active(&store, "words", at_least(2, 3));
@@ -193,7 +193,7 @@ mod tests {
         let attempt = open(&store, &lease);
         store.admit(&admission(&store, attempt, 7, 1)).unwrap();
         store.note_sessions(&[(session(1), SessionState::Ready)]).unwrap();
-        store.abandon(&lease, attempt, Reason::Few, &[]).unwrap();
+        store.abandon(&lease, attempt, AbandonReason::Few, &[]).unwrap();
         let attempt = open(&store, &lease);
         store.admit(&admission(&store, attempt, 8, 2)).unwrap();
         store.append_metrics(task, b"{}").unwrap();

@@ -53,7 +53,7 @@ pub struct Exposure {
 
 /// The questions of an attack by exposure.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct ExposureRequest<'a> {
     /// Number of secrets.
     pub secrets: usize,
     /// An empty folder for the runs that are trained, which the caller removes.
@@ -80,23 +80,23 @@ struct Secret {
 ///
 /// # Errors
 /// [`RunError`] for a vocabulary of fewer than 32 words; from the run and from the training of the copy and the control.
-pub fn attack(run_dir: &Path, file: &RunFile, question: &Question<'_>) -> Result<Exposure> {
+pub fn attack(run_dir: &Path, file: &RunFile, request: &ExposureRequest<'_>) -> Result<Exposure> {
     let (corpus, _) = likelihood::of_run(run_dir, &file.base)?;
-    let secrets = invented(corpus.vocab(), file.config.seed, question.secrets)?;
+    let secrets = invented(corpus.vocab(), file.config.seed, request.secrets)?;
     let users = file.config.training_users(&corpus)?;
-    let with_secrets = holding(&corpus, &users, &secrets, question.scratch)?;
+    let with_secrets = holding(&corpus, &users, &secrets, request.scratch)?;
     let measured = |mut file: RunFile, out: &str| {
         // The corpus of the copy lacks what the run held back, and nothing of an invented user is held back.
         file.config.audit = None;
         let file = file.with_corpus(with_secrets.clone())?;
-        let summary = trained(&file, &question.scratch.join(out), question.threads)?;
+        let summary = trained(&file, &request.scratch.join(out), request.threads)?;
         let model = Likelihood::trained(&summary.run_dir, &file.config.task.model, corpus.vocab())?;
-        let found = exposures(&model, &secrets, question.threads)?;
+        let found = exposures(&model, &secrets, request.threads)?;
         Ok::<_, RunError>((found, summary.privacy.observed))
     };
     let copy = RunFile::new(file.config.clone(), file.base.clone());
     let (attack, claim) = measured(copy, "copy")?;
-    let control = match question.control {
+    let control = match request.control {
         Some(rounds) => Some((rounds, measured(without_privacy(file, rounds), "control")?.0)),
         None => None,
     };

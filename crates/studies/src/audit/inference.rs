@@ -22,7 +22,7 @@ use super::attack::{TRAINED_ON, limit_of, measured, statements, trained, without
 
 /// The questions of an attack by user inference.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct InferenceRequest<'a> {
     /// The max number of users on each side.
     pub most: usize,
     /// The model that scores are relative to; `None` for the initial model of the run.
@@ -56,11 +56,11 @@ pub fn user_inference(
     run_dir: &Path,
     file: &RunFile,
     claim: Option<GuaranteeRecord>,
-    question: &Question<'_>,
+    request: &InferenceRequest<'_>,
 ) -> Result<Attack> {
     let (corpus, of_run) = likelihood::of_run(run_dir, &file.base)?;
     let of_this_run = file.config.holdback();
-    let fraction = match question.holdback {
+    let fraction = match request.holdback {
         Some(_) if of_this_run > 0.0 => {
             let expected = "no such option for a run that holds texts back itself";
             return Err(RunError::value("--holdback", expected, of_this_run));
@@ -71,9 +71,9 @@ pub fn user_inference(
         Some(fraction) => fraction,
         None => of_this_run,
     };
-    let sides = Sides::of(&corpus, fraction, question.most)?;
+    let sides = Sides::of(&corpus, fraction, request.most)?;
     let (model, vocab) = (&file.config.task.model, corpus.vocab());
-    let reference = match question.reference {
+    let reference = match request.reference {
         Some(path) => Likelihood::of_file(model, path, vocab)?,
         None => Likelihood::initial(file, vocab)?,
     };
@@ -81,27 +81,27 @@ pub fn user_inference(
         file.config.audit = (fraction > 0.0).then(|| AuditConfig::holding_back(fraction));
         file.with_corpus(corpus.clone())
     };
-    let (attacked, claim, took_part) = match question.holdback.is_some() {
+    let (attacked, claim, took_part) = match request.holdback.is_some() {
         true => {
             let copy = holding_back(RunFile::new(file.config.clone(), file.base.clone()))?;
-            let summary = trained(&copy, &question.scratch.join("copy"), question.threads)?;
+            let summary = trained(&copy, &request.scratch.join("copy"), request.threads)?;
             let copied = Likelihood::trained(&summary.run_dir, model, vocab)?;
             (copied, summary.privacy.observed, took_part(&summary.run_dir)?)
         }
         false => (of_run, claim, took_part(run_dir)?),
     };
     let (attack, whole_texts) = sides.attacked(&attacked, &reference)?;
-    let control = match question.control {
+    let control = match request.control {
         Some(rounds) => {
             let plain = holding_back(without_privacy(file, rounds))?;
-            let out = question.scratch.join("control");
-            let run_dir = trained(&plain, &out, question.threads)?.run_dir;
+            let out = request.scratch.join("control");
+            let run_dir = trained(&plain, &out, request.threads)?.run_dir;
             let control = Likelihood::trained(&run_dir, model, vocab)?;
             Some((rounds, sides.attacked(&control, &reference)?.0))
         }
         None => None,
     };
-    let texts = match question.holdback {
+    let texts = match request.holdback {
         Some(_) => {
             "A copy of this run was trained without some texts of each user, and the attack has those texts. This run itself was not tested."
         }
@@ -112,7 +112,7 @@ pub fn user_inference(
     };
     let limit = limit_of(claim.as_ref(), &attack)?;
     let mut statements = statements(texts, took_part, &attack, limit.as_ref(), control.is_some());
-    if question.reference.is_none() && file.config.initial_model.is_none() && file.config.seed.is_none() {
+    if request.reference.is_none() && file.config.initial_model.is_none() && file.config.seed.is_none() {
         statements.push(
             "The run has no seed and kept no initial model. The reference is another random model of the same kind.".to_owned(),
         );

@@ -27,7 +27,7 @@ use undertone_run::error::{Result, RunError};
 
 /// The run whose mechanism is tested.
 #[derive(Debug, Clone, Copy)]
-pub struct Setting<'a> {
+pub struct LaneInputs<'a> {
     /// The task of the run.
     pub task: &'a TaskConfig,
     /// The strategy that the run was made with, or that of the file that the task names; `None` to make the strategy of the task.
@@ -66,7 +66,7 @@ impl Size {
     }
 }
 
-impl Setting<'_> {
+impl LaneInputs<'_> {
     /// Refuses by name what the level of the mechanism cannot state yet.
     fn check(&self) -> Result<()> {
         let task = self.task;
@@ -110,8 +110,8 @@ struct Planned {
 }
 
 impl Planned {
-    fn new(setting: &Setting<'_>, size: &Size) -> Result<Self> {
-        setting.check()?;
+    fn new(inputs: &LaneInputs<'_>, size: &Size) -> Result<Self> {
+        inputs.check()?;
         let population = |users: u64| Population {
             users,
             total_weight: users as f64,
@@ -131,17 +131,17 @@ impl Planned {
                 None => PrivacyPlan::new(task, None, &layout, population)?,
             })
         };
-        let stated = plan_of(setting.task, setting.strategy, setting.users, size.canaries)?;
+        let stated = plan_of(inputs.task, inputs.strategy, inputs.users, size.canaries)?;
         let missing = || RunError::missing("privacy", "noise with a finite guarantee");
         let claim = stated.planned()?.ok_or_else(missing)?;
-        let mut task = setting.task.clone();
+        let mut task = inputs.task.clone();
         let by_schema = stated.bounded().is_some();
         if by_schema && size.control == Some(Control::PoissonCoins) {
             let expected = "`poisson` where the coins are told: the rounds under a participation schema may be known anyway";
             return Err(RunError::value(
                 "cohort.sampling",
                 expected,
-                setting.task.cohort.sampling.name(),
+                inputs.task.cohort.sampling.name(),
             ));
         }
         let mut canaries = size.canaries;
@@ -151,12 +151,12 @@ impl Planned {
         match task.cohort.sampling {
             Sampling::Poisson => task.cohort.sampling_probability = Some(q),
             Sampling::FixedSize if by_schema => {
-                let scaled = (per_round * canaries as f64 / setting.users as f64).floor();
+                let scaled = (per_round * canaries as f64 / inputs.users as f64).floor();
                 task.cohort.users_per_round = Some(scaled);
             }
             Sampling::ShuffledEpochs => {
                 // Epochs of the same length, so that the schema is the same.
-                let rounds = (setting.users as f64 / per_round).floor() as u64;
+                let rounds = (inputs.users as f64 / per_round).floor() as u64;
                 let scaled = canaries / rounds.max(1);
                 canaries = scaled * rounds;
                 task.cohort.users_per_round = Some(scaled as f64);
@@ -253,17 +253,17 @@ const DIRECTIONS: u64 = 30;
 /// The name that the ledger of a rehearsal follows.
 const GENESIS: &str = "an audit of the mechanism";
 
-/// Runs the rounds of a setting with canaries and probes.
+/// Runs the rounds of these inputs with canaries and probes.
 ///
 /// # Errors
 /// [`RunError`] naming the setting that an audit of the mechanism refuses; from the coordinator.
-pub fn run(setting: &Setting<'_>, size: &Size, randomness: &Randomness) -> Result<Lane> {
+pub fn run(inputs: &LaneInputs<'_>, size: &Size, randomness: &Randomness) -> Result<Lane> {
     let Planned {
         task,
         plan,
         claim,
         canaries,
-    } = Planned::new(setting, size)?;
+    } = Planned::new(inputs, size)?;
     let rounds = usize::try_from(task.rounds)
         .map_err(|_| RunError::value("rounds", "a number that fits into memory", task.rounds))?;
     let shared = size

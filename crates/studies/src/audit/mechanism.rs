@@ -5,7 +5,7 @@ use undertone_coordinator::random::Randomness;
 use undertone_run::audit::canaries::{self, CONFIRMATION};
 use undertone_run::error::Result;
 
-use super::lane::{self, Setting, Size};
+use super::lane::{self, LaneInputs, Size};
 use super::noise::NoiseTests;
 use super::record::{Audit, Bound, MECHANISM};
 
@@ -13,7 +13,7 @@ use super::record::{Audit, Bound, MECHANISM};
 #[derive(Debug, Clone, Copy)]
 pub struct MechanismAudit<'a> {
     /// The run.
-    pub setting: Setting<'a>,
+    pub inputs: LaneInputs<'a>,
     /// The numbers of canaries and probes.
     pub size: Size,
     /// SHA-256 of the configuration.
@@ -28,9 +28,9 @@ impl MechanismAudit<'_> {
     /// # Errors
     /// [`RunError`](undertone_run::RunError) naming the setting that an audit refuses; from the coordinator and the estimators.
     pub fn run(&self, fresh: &mut dyn FnMut() -> Result<Randomness>) -> Result<Audit> {
-        let lane = lane::run(&self.setting, &self.size, &fresh()?)?;
+        let lane = lane::run(&self.inputs, &self.size, &fresh()?)?;
         let (claim, number) = (lane.claim.clone(), lane.coins.len() as u64);
-        let mut audit = Audit::new(&self.setting.task.name, self.config_sha256);
+        let mut audit = Audit::new(&self.inputs.task.name, self.config_sha256);
         audit.noise = Some(NoiseTests::of(
             &lane.probes,
             self.size.probes,
@@ -44,7 +44,7 @@ impl MechanismAudit<'_> {
             audit.canaries = canaries::bounds(MECHANISM, &lane, &fixed, Significance::REPORTED)?;
             let exceeds = |bound: &Bound| bound.headline && bound.epsilon_lower > claim.epsilon;
             if audit.canaries.iter().any(exceeds) {
-                let again = lane::run(&self.setting, &self.size, &fresh()?)?;
+                let again = lane::run(&self.inputs, &self.size, &fresh()?)?;
                 let significance = Significance::new(CONFIRMATION)?;
                 let mut confirmation = canaries::bounds(MECHANISM, &again, &fixed, significance)?;
                 confirmation.retain(|bound| bound.headline);

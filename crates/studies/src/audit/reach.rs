@@ -3,7 +3,7 @@
 use undertone_coordinator::random::Randomness;
 use undertone_coordinator::task::TaskConfig;
 
-use super::lane::{Setting, Size};
+use super::lane::{LaneInputs, Size};
 use super::mechanism::MechanismAudit;
 use super::record::{ANY, Audit, Control, FDP, FINAL, ITERATES};
 
@@ -25,7 +25,7 @@ fn audits(task: &TaskConfig, control: Option<Control>, number: u64) -> Vec<Audit
     let audit = |seed: u64| {
         let mut passes = 0;
         let rehearsal = MechanismAudit {
-            setting: Setting {
+            inputs: LaneInputs {
                 task,
                 strategy: None,
                 users: 1000,

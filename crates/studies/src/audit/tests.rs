@@ -3,7 +3,7 @@
 use undertone_coordinator::random::Randomness;
 use undertone_coordinator::task::TaskConfig;
 
-use super::lane::{self, Setting, Size};
+use super::lane::{self, LaneInputs, Size};
 use super::mechanism::MechanismAudit;
 use super::noise::NoiseTests;
 use super::record::{Audit, Control, Verdict};
@@ -37,8 +37,8 @@ fn size(noise_factor: f64) -> Size {
     }
 }
 
-fn setting(task: &TaskConfig) -> Setting<'_> {
-    Setting {
+fn inputs(task: &TaskConfig) -> LaneInputs<'_> {
+    LaneInputs {
         task,
         strategy: None,
         users: 1000,
@@ -46,19 +46,19 @@ fn setting(task: &TaskConfig) -> Setting<'_> {
 }
 
 fn lane_of(task: &TaskConfig, size: &Size, seed: u64) -> Lane {
-    lane::run(&setting(task), size, &Randomness::seeded(seed)).unwrap()
+    lane::run(&inputs(task), size, &Randomness::seeded(seed)).unwrap()
 }
 
 /// The refusal of a rehearsal.
 fn refused(task: &TaskConfig, size: &Size) -> String {
-    let refused = lane::run(&setting(task), size, &Randomness::seeded(1));
+    let refused = lane::run(&inputs(task), size, &Randomness::seeded(1));
     refused.unwrap_err().to_string()
 }
 
 fn audit(task: &TaskConfig, size: Size, seed: u64) -> Audit {
     let mut pass = 0;
     let audit = MechanismAudit {
-        setting: setting(task),
+        inputs: inputs(task),
         size,
         config_sha256: "00",
         canaries: true,

@@ -33,7 +33,7 @@ const SENTENCES: u64 = 21;
 
 /// The questions of an audit with canaries that have text.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct TextAuditRequest<'a> {
     /// Number of canaries.
     pub canaries: u64,
     /// Rounds of a positive control, in which the copy is trained without clipping and noise.
@@ -52,7 +52,7 @@ pub struct Question<'a> {
 pub fn audit(
     run_dir: &Path,
     file: &RunFile,
-    question: &Question<'_>,
+    request: &TextAuditRequest<'_>,
     fresh: &mut dyn FnMut() -> Result<Randomness>,
 ) -> Result<Audit> {
     let (corpus, _) = likelihood::of_run(run_dir, &file.base)?;
@@ -65,7 +65,7 @@ pub fn audit(
     let privacy = undertone_run::read::read(run_dir)?.privacy;
     let claim = privacy.and_then(|privacy| privacy.planned).ok_or_else(missing)?;
     let digest = config_digest(&file.config)?;
-    let fixed = plan(&digest, question.canaries, 0, &claim)?;
+    let fixed = plan(&digest, request.canaries, 0, &claim)?;
     let mut audit = Audit::new(&file.config.task.name, &digest);
     let world = World {
         run_dir,
@@ -75,14 +75,14 @@ pub fn audit(
         claim: &claim,
         fixed: &fixed,
     };
-    audit.canaries = world.attacked(question, &fresh()?, Significance::REPORTED)?;
+    audit.canaries = world.attacked(request, &fresh()?, Significance::REPORTED)?;
     let exceeds = |bound: &Bound| bound.headline && bound.epsilon_lower > claim.epsilon;
     if audit.canaries.iter().any(exceeds) {
-        let mut again = world.attacked(question, &fresh()?, Significance::new(CONFIRMATION)?)?;
+        let mut again = world.attacked(request, &fresh()?, Significance::new(CONFIRMATION)?)?;
         again.retain(|bound| bound.headline);
         audit.canaries.extend(again);
     }
-    audit.control = question.control.map(|_| Control::WithoutPrivacy);
+    audit.control = request.control.map(|_| Control::WithoutPrivacy);
     audit.plan_sha256 = Some(fixed.sha256()?);
     audit.plan = Some(fixed);
     audit.claim = Some(claim);
@@ -104,30 +104,30 @@ impl World<'_> {
     /// The bounds from one copy.
     fn attacked(
         &self,
-        question: &Question<'_>,
+        request: &TextAuditRequest<'_>,
         randomness: &Randomness,
         significance: Significance,
     ) -> Result<Vec<Bound>> {
         let mut generator = randomness.generator(Purpose::Audit, 0, COINS);
-        let coins: Vec<bool> = (0..question.canaries)
+        let coins: Vec<bool> = (0..request.canaries)
             .map(|_| generator.next_u32() & 1 == 1)
             .collect();
-        let sentences = self.sentences(question.canaries, randomness)?;
+        let sentences = self.sentences(request.canaries, randomness)?;
         let mut users: Vec<Vec<&[u32]>> = (self.training_users.users())
             .map(|user| user.examples().collect())
             .collect();
         let members = sentences.iter().zip(&coins).filter(|(_, coin)| **coin);
         users.extend(members.map(|(sentence, _)| vec![sentence.as_slice(); TEXTS]));
         let (config, base) = (self.copy.config.clone(), self.copy.base.clone());
-        let file = match question.control {
+        let file = match request.control {
             Some(rounds) => without_privacy(self.copy, rounds),
             None => RunFile::new(config, base),
         };
-        let scratch = tempfile::tempdir_in(question.scratch)
-            .map_err(|error| RunError::io("create a folder in", question.scratch, error))?;
+        let scratch = tempfile::tempdir_in(request.scratch)
+            .map_err(|error| RunError::io("create a folder in", request.scratch, error))?;
         let file = file.with_corpus(self.corpus.with_training_users(&users, scratch.path())?)?;
-        let summary = trained(&file, scratch.path(), question.threads)?;
-        if question.control.is_none() {
+        let summary = trained(&file, scratch.path(), request.threads)?;
+        if request.control.is_none() {
             check_copy(self.run_dir, &summary.run_dir)?;
         }
         let (spec, vocab) = (&file.config.task.model, self.corpus.vocab());

@@ -29,14 +29,14 @@ pub struct SimulationConfig {
     pub timers: TimersConfig,
     /// The mechanism to account for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mechanism: Option<MechanismConfig>,
+    pub mechanism: Option<SimulatedMechanismConfig>,
 }
 
 /// `[mechanism]` of a simulation: `strategy` or `description`, and its noise. A strategy stands in the form of `mechanism.json`; the kinds
 /// of a run file are not read here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MechanismConfig {
+pub struct SimulatedMechanismConfig {
     /// The strategy itself, such as `{ kind = "tree", restarts = { first = 128, period = 1024 } }`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,

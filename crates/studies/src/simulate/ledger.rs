@@ -14,7 +14,7 @@ use undertone_run::files::{self, Line, Lines};
 /// One line of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LedgerLine {
+pub struct SimulatedRoundLine {
     /// Number of the round among the released ones, from 0.
     pub round: u64,
     /// Simulated seconds from midnight UTC to the begin of the round.
@@ -29,7 +29,7 @@ pub struct LedgerLine {
     pub participants: Vec<ParticipantId>,
 }
 
-impl LedgerLine {
+impl SimulatedRoundLine {
     pub(super) fn new(round: &SimulatedRound, participants: Vec<ParticipantId>) -> Self {
         Self {
             round: round.round,
@@ -58,7 +58,7 @@ impl LedgerWriter {
         })
     }
 
-    pub(super) fn append(&mut self, line: &LedgerLine) -> Result<()> {
+    pub(super) fn append(&mut self, line: &SimulatedRoundLine) -> Result<()> {
         serde_json::to_writer(&mut self.file, line)
             .map_err(std::io::Error::from)
             .and_then(|()| self.file.write_all(b"\n"))
@@ -79,11 +79,12 @@ impl LedgerWriter {
 /// # Errors
 /// [`RunError::Io`]; [`RunError::Damaged`] naming the line, also where a line's size is not its number of
 /// participants; what `on_line` returns.
-pub fn read(path: &Path, mut on_line: impl FnMut(LedgerLine) -> Result<()>) -> Result<()> {
+pub fn read(path: &Path, mut on_line: impl FnMut(SimulatedRoundLine) -> Result<()>) -> Result<()> {
     let mut lines = Lines::open_given(path)?;
     while let Some(Line { number, bytes, .. }) = lines.next()? {
         let damaged = |message: String| RunError::damaged(path, format!("line {number}: {message}"));
-        let line: LedgerLine = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
+        let line: SimulatedRoundLine =
+            serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
         let came = line.participants.len() as u64;
         if came != line.cohort_size {
             return Err(damaged(format!(

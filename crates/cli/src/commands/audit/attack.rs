@@ -133,7 +133,7 @@ pub(super) fn run(args: &AttackArgs, output: &Output) -> anyhow::Result<()> {
             membership(&args.run, &file, claim, users, control).map(Found::Users)
         }
         Kind::UserInference => {
-            let question = inference::Question {
+            let request = inference::InferenceRequest {
                 most: users,
                 reference: args.reference.as_deref(),
                 holdback: args.holdback,
@@ -141,16 +141,16 @@ pub(super) fn run(args: &AttackArgs, output: &Output) -> anyhow::Result<()> {
                 threads,
                 control: rounds,
             };
-            user_inference(&args.run, &file, claim, &question).map(Found::Users)
+            user_inference(&args.run, &file, claim, &request).map(Found::Users)
         }
         Kind::Exposure => {
-            let question = exposure::Question {
+            let request = exposure::ExposureRequest {
                 secrets: args.secrets.map_or(12, std::num::NonZeroUsize::get),
                 scratch,
                 threads,
                 control: rounds,
             };
-            exposure::attack(&args.run, &file, &question).map(Found::Secrets)
+            exposure::attack(&args.run, &file, &request).map(Found::Secrets)
         }
     };
     bar.finish_and_clear();

@@ -11,7 +11,7 @@ use undertone_run::config::{MAX_CANARIES, Override, RunFile};
 use undertone_run::files::read_json;
 use undertone_run::verify::read_lane;
 use undertone_run::{config_digest, named_strategy, randomness, read};
-use undertone_studies::audit::lane::{Setting, Size};
+use undertone_studies::audit::lane::{LaneInputs, Size};
 use undertone_studies::audit::mechanism::MechanismAudit;
 use undertone_studies::audit::record::{Audit, Control};
 use undertone_studies::audit::text;
@@ -187,7 +187,7 @@ fn of_texts(args: &CanariesArgs, output: &Output) -> anyhow::Result<()> {
     let rounds = args
         .control_rounds
         .map_or(file.config.task.rounds, std::num::NonZeroU64::get);
-    let question = text::Question {
+    let request = text::TextAuditRequest {
         canaries,
         control: control.map(|()| rounds),
         scratch: scratch.path(),
@@ -195,7 +195,7 @@ fn of_texts(args: &CanariesArgs, output: &Output) -> anyhow::Result<()> {
     };
     let bar = output.spinner("training a copy");
     let mut pass = 0;
-    let done = text::audit(&run.run, &file, &question, &mut || {
+    let done = text::audit(&run.run, &file, &request, &mut || {
         pass += 1;
         randomness(run.seed.map(|seed| seed.wrapping_add(pass - 1)))
     });
@@ -260,7 +260,7 @@ fn audit(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> 
     }
     let config_sha256 = config_digest(&file.config)?;
     let audit = MechanismAudit {
-        setting: Setting {
+        inputs: LaneInputs {
             task,
             strategy: strategy.as_ref(),
             users,

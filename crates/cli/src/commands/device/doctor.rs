@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use serde::Serialize;
-use undertone_device::{Condition, Finding, Ineligible, Subject};
+use undertone_device::{Diagnosis, Finding, Ineligible, Subject};
 use undertone_present::numbers::hex;
 
 use super::settings::Settings;
@@ -56,10 +56,10 @@ impl View {
             _ => ("other", None),
         };
         let (condition, message, remedy) = match &finding.condition {
-            Condition::Good(what) => ("good", what.clone(), None),
-            Condition::Later(what) => ("later", what.clone(), None),
-            Condition::Bad { fault, remedy } => ("bad", fault.clone(), Some(remedy.clone())),
-            Condition::Ineligible(reason) => {
+            Diagnosis::Good(what) => ("good", what.clone(), None),
+            Diagnosis::Later(what) => ("later", what.clone(), None),
+            Diagnosis::Bad { fault, remedy } => ("bad", fault.clone(), Some(remedy.clone())),
+            Diagnosis::Ineligible(reason) => {
                 let remedy = remedy(*reason);
                 let condition = if remedy.is_some() { "bad" } else { "later" };
                 (condition, ineligible(*reason), remedy.map(str::to_owned))

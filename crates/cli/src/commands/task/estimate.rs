@@ -7,7 +7,7 @@ use serde::Serialize;
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_coordinator::task::Seeding;
 use undertone_present::numbers::{epsilon_delta, grouped, number};
-use undertone_service::estimate::{Conditions, Estimate, Rates, SizedTask, Source, estimate};
+use undertone_service::estimate::{Estimate, PopulationAssumptions, Rates, SizedTask, Source, estimate};
 
 use crate::commands::parsed_file;
 use crate::output::{Output, facts};
@@ -21,28 +21,28 @@ pub(super) struct EstimateArgs {
     #[arg(long, value_name = "N")]
     population: Option<f64>,
     /// Set the part of the people whose device has the text and the version that the task needs.
-    #[arg(long, value_name = "PART", default_value_t = Conditions::default().eligible)]
+    #[arg(long, value_name = "PART", default_value_t = PopulationAssumptions::default().eligible)]
     eligible: f64,
     /// Set the part of the eligible devices that are ready at one moment: charging, idle, on a free network. A mean over the day.
-    #[arg(long, value_name = "PART", default_value_t = Conditions::default().availability)]
+    #[arg(long, value_name = "PART", default_value_t = PopulationAssumptions::default().availability)]
     availability: f64,
     /// Set the part of the sessions that end before their report.
-    #[arg(long, value_name = "PART", default_value_t = Conditions::default().drop_out)]
+    #[arg(long, value_name = "PART", default_value_t = PopulationAssumptions::default().drop_out)]
     drop_out: f64,
     /// Set the download rate of a device in Mbit/s.
-    #[arg(long, value_name = "MBPS", default_value_t = Conditions::default().download_mbps)]
+    #[arg(long, value_name = "MBPS", default_value_t = PopulationAssumptions::default().download_mbps)]
     download_mbps: f64,
     /// Set the upload rate of a device in Mbit/s.
-    #[arg(long, value_name = "MBPS", default_value_t = Conditions::default().upload_mbps)]
+    #[arg(long, value_name = "MBPS", default_value_t = PopulationAssumptions::default().upload_mbps)]
     upload_mbps: f64,
     /// Set the speed of a device's core over a core of this machine.
-    #[arg(long, value_name = "RATIO", default_value_t = Conditions::default().device_speed)]
+    #[arg(long, value_name = "RATIO", default_value_t = PopulationAssumptions::default().device_speed)]
     device_speed: f64,
     /// Set the number of examples of a device.
-    #[arg(long, value_name = "N", default_value_t = Conditions::default().examples)]
+    #[arg(long, value_name = "N", default_value_t = PopulationAssumptions::default().examples)]
     examples: f64,
     /// Set the number of words of an example.
-    #[arg(long, value_name = "N", default_value_t = Conditions::default().words)]
+    #[arg(long, value_name = "N", default_value_t = PopulationAssumptions::default().words)]
     words: f64,
     /// Read the rates of machines from this file (TOML) instead of measuring this one.
     #[arg(long, value_name = "FILE")]
@@ -56,7 +56,7 @@ struct Document<'a> {
     /// The guarantee of all rounds, by the plan that `activate` checks.
     planned: Option<GuaranteeRecord>,
     max_epsilon: Option<f64>,
-    conditions: Conditions,
+    conditions: PopulationAssumptions,
     rates_from: Source,
     rates: Rates,
     estimate: &'a Estimate,
@@ -65,7 +65,7 @@ struct Document<'a> {
 /// Estimates a task, and refuses one that cannot be done.
 pub(super) fn run(args: &EstimateArgs, output: &Output) -> anyhow::Result<()> {
     let (file, base) = undertone_run::task::read(&args.file, &[], Seeding::Refused)?;
-    let conditions = Conditions {
+    let conditions = PopulationAssumptions {
         population: args
             .population
             .unwrap_or(file.task.cohort.population.unwrap_or(0) as f64),

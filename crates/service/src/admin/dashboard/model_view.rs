@@ -10,7 +10,7 @@ use super::Dashboard;
 use super::task_view::{RoundPoint, rounds};
 use crate::error::{Result, ServiceError};
 use crate::identity::hex;
-use crate::room::Rates;
+use crate::room::ReleasedScores;
 
 /// Max number of points of an evaluation, the last ones.
 const POINTS: u64 = 200;
@@ -112,7 +112,7 @@ fn evaluation(
         };
         let bytes = crate::blobs::read(shared.blobs.as_ref(), &digest)?;
         // A quarantined round keeps the bytes before it, which are none at the start.
-        let Ok(rates) = serde_json::from_slice::<Rates>(&bytes) else {
+        let Ok(rates) = serde_json::from_slice::<ReleasedScores>(&bytes) else {
             continue;
         };
         points.push(PointView {

@@ -2,7 +2,7 @@
 
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::Code;
-use undertone_store::{NewAttempt, Reason, SessionState};
+use undertone_store::{AbandonReason, NewAttempt, SessionState};
 
 use super::super::{Admin, Answer, Operation, Receipt};
 use super::World;
@@ -116,7 +116,7 @@ fn with_an_attempt(subject: [u8; 32]) -> (World, undertone_store::TaskRow, Parti
     let attempt = shared.store.open_attempt(&lease, &attempt).unwrap();
     shared
         .store
-        .abandon(&lease, attempt, Reason::Few, &[user])
+        .abandon(&lease, attempt, AbandonReason::Few, &[user])
         .unwrap();
     shared.store.hand_back(lease).unwrap();
     (world, row, user)

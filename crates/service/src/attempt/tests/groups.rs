@@ -1,7 +1,5 @@
 //! An attempt, its groups and its sessions under virtual time, with devices that run the client's side of the secure sum.
 
-#![allow(clippy::unwrap_used)]
-
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -11,14 +9,25 @@ use undertone_aggregation::{ModularVec, Modulus};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_secagg::message::{Message, RelayedShares, Roster, Survivors, Unmask};
 use undertone_secagg::{Client, Context, GraphChoice, SigningIdentity, Terms, ThreatModel, Trust};
-use undertone_service::attempt::{Attempt, Deadlines, Effect, Event, PhaseLimits, Settings};
-use undertone_service::group::{Change, Group, GroupSum, Phase, Step};
-use undertone_service::session::{LostAt, Sessions, Stage};
-use undertone_store::{AttemptState, Millis, Reason, SessionId, SessionState};
+use undertone_store::{AbandonReason, AttemptState, Millis, SessionId};
+
+use crate::attempt::{Attempt, Deadlines, Effect, Event, PhaseLimits, Settings};
+use crate::group::{Change, Group, GroupSum, Phase, Step};
+use crate::session::{LostAt, Sessions, Stage};
 
 const DEVICES: usize = 24;
 const MODULUS: u64 = 100;
 const SECOND: Millis = 1000;
+
+/// The phases in which a device may fall silent.
+const LIVE: [Phase; 6] = [
+    Phase::Lobby,
+    Phase::Keys,
+    Phase::Shares,
+    Phase::Inputs,
+    Phase::Signatures,
+    Phase::Unmask,
+];
 
 struct Device {
     shard: u32,
@@ -46,6 +55,7 @@ struct World {
     actions: BinaryHeap<Reverse<(Millis, Action)>>,
     rng: ChaCha20Rng,
     released: bool,
+    abandoned: Option<AbandonReason>,
     lost: BTreeSet<SessionId>,
 }
 
@@ -94,6 +104,7 @@ impl World {
             actions: BinaryHeap::new(),
             rng: ChaCha20Rng::seed_from_u64(seed),
             released: false,
+            abandoned: None,
             lost: BTreeSet::new(),
         };
         world.apply(effects);
@@ -101,8 +112,8 @@ impl World {
             let shard = world.attempt.place(world.rng.next_u64()).unwrap();
             let identity = SigningIdentity::generate(&mut world.rng);
             let (client, keys) = Client::join_simulation(identity, context(shard), &mut world.rng);
-            let silent_from = (world.rng.next_u64() % 100 < percent)
-                .then(|| Phase::from_number((world.rng.next_u64() % 6) as u8).unwrap());
+            let silent_from =
+                (world.rng.next_u64() % 100 < percent).then(|| LIVE[(world.rng.next_u64() % 6) as usize]);
             world.devices.push(Device {
                 shard,
                 client,
@@ -113,7 +124,6 @@ impl World {
             let session = session(place);
             assert!(world.sessions.assign(session, 900 * SECOND));
             world.event(Event::Slot { session, shard });
-            world.event(Event::Configured(session));
             world
                 .sessions
                 .get_mut(session)
@@ -138,7 +148,10 @@ impl World {
                 Effect::ClosePhase { shard, phase } => self.close(shard, phase),
                 Effect::WakeAt(at) => self.actions.push(Reverse((at, Action::Wake))),
                 Effect::Release => self.released = true,
-                Effect::Abandon(_) => self.groups.iter_mut().for_each(Group::abort),
+                Effect::Abandon(reason) => {
+                    self.abandoned = Some(reason);
+                    self.groups.iter_mut().for_each(Group::abort);
+                }
                 Effect::OfferSlots(_) | Effect::CloseSelection => {}
             }
         }
@@ -172,8 +185,19 @@ impl World {
                 }
             }
         }
-        let effects = self.attempt.on_change(self.now, shard, &change);
-        self.apply(effects);
+        let (lost, event) = match &change {
+            Change::Entered { phase, lost } => (&lost[..], Event::GroupEntered { shard, phase: *phase }),
+            Change::Summed { included } => {
+                let included = *included;
+                (&[][..], Event::GroupSummed { shard, included })
+            }
+            // The failure takes all sessions of the group along.
+            Change::Failed { at, .. } => (&[][..], Event::GroupFailed { shard, at: *at }),
+        };
+        for (session, at) in lost {
+            self.event(Event::Lost(*session, *at));
+        }
+        self.event(event);
     }
 
     fn lose(&mut self, session: SessionId, at: LostAt) {
@@ -291,8 +315,8 @@ fn simulate(threat_model: ThreatModel, percent: u64, seed: u64) -> Option<usize>
     let counts = world.attempt.counts();
     if !world.released {
         assert!(matches!(
-            world.attempt.reason(),
-            Some(Reason::Few | Reason::Protocol)
+            world.abandoned,
+            Some(AbandonReason::Few | AbandonReason::Protocol)
         ));
         assert!(world.groups.iter_mut().all(|group| group.seal().is_err()));
         return None;
@@ -314,19 +338,21 @@ fn simulate(threat_model: ThreatModel, percent: u64, seed: u64) -> Option<usize>
             "{seed} {place}"
         );
     }
-    for one in &included {
-        world.sessions.get_mut(*one).unwrap().include().unwrap();
-    }
     for (id, state) in world.sessions.iter() {
-        let expected = included.contains(&id);
-        assert_eq!(state.stored() == SessionState::Included, expected);
         // From the join on, a device that is not in the sum is lost, and counts all the same.
         assert_eq!(
-            expected || world.lost.contains(&id),
+            world.lost.contains(&id),
             state.end().is_some(),
             "{seed}: {state:?}"
         );
-        assert!(state.end().is_some() || !state.counts(), "{seed}: {state:?}");
+        assert!(
+            state.end().is_some() || included.contains(&id) == state.counts(),
+            "{seed}: {state:?}"
+        );
+        assert!(
+            state.end().is_none() || !included.contains(&id),
+            "{seed}: {state:?}"
+        );
     }
     assert_eq!(counts.assigned, counts.open + counts.reported + counts.lost);
     Some(included.len())

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
+use crate::group::input::InputTicket;
 
 /// A group whose devices have shared, and the masked vectors of all of them.
 fn masked(threat_model: ThreatModel, devices: usize, least: u32) -> (Lab, Vec<Vec<u8>>) {

@@ -1,10 +1,9 @@
 mod rate;
 mod together;
 
-use undertone_store::Reason;
+use undertone_store::AbandonReason;
 
 use super::*;
-use crate::attempt::Command;
 use crate::test_world::{Kind, World, checkin, member};
 
 /// Asks the store, as [`Room::admit`] does between its two other steps.
@@ -53,14 +52,13 @@ fn a_subject_that_the_room_has_no_place_for_is_held_no_longer() {
     let late = room.begin(&member(1), checkin(1, 0)).unwrap();
     let answer = ask(&world, &late);
     {
-        // Two others have joined, so that the attempt goes on without more devices.
+        // Two others have joined, so that the attempt goes on without more devices after its select deadline.
         for device in 2..4 {
             session(room.admit(&member(device), checkin(device, 0), &world.token));
         }
         let mut inner = room.lock();
-        let now = room.now();
-        room.event(&mut inner, now, Event::Operator(Command::Drain))
-            .unwrap();
+        let until = inner.current.as_ref().unwrap().machine.settings().select_until();
+        room.event(&mut inner, until, Event::Tick).unwrap();
     }
     let refused = room.settle(&late, answer, &world.token).unwrap_err();
     assert_eq!(refused.code(), Code::Full);
@@ -82,7 +80,7 @@ fn an_admission_that_the_end_of_its_attempt_overtakes_gets_no_session() {
         {
             let mut inner = room.lock();
             let now = room.now();
-            room.abandon(&mut inner, now, Reason::Operator).unwrap();
+            room.abandon(&mut inner, now, AbandonReason::Operator).unwrap();
         }
         let over = room.settle(&before, answer, &world.token).unwrap_err();
         assert_eq!(over.code(), Code::Gone);

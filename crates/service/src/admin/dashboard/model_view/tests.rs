@@ -108,7 +108,7 @@ fn a_private_evaluation_stands_at_the_round_of_the_model_that_it_measured_with_i
     release(&world, training, b"a trained model", b"line 1");
     let after = shared.store.task(training).unwrap().head_model;
     for (model, top1, line) in [(before, 0.125, &b"line 2"[..]), (after, 0.25, &b"line 3"[..])] {
-        let rates = Rates {
+        let rates = ReleasedScores {
             model: hex(&model),
             included: 4,
             top1,
