@@ -30,7 +30,7 @@ pub struct UnitSlots<M: Machine> {
     sum: M::Memory<u64>,
     /// Memory of the host for one update and for the sum. It is used again, because new memory of this size costs more than its use.
     update: Wiped<f32>,
-    merged: Wiped<i64>,
+    merged: DeviceSum,
 }
 
 impl<M: Machine> UnitSlots<M> {
@@ -62,7 +62,7 @@ impl<M: Machine> UnitSlots<M> {
             factors: machine.zeros::<u32>(2 * places)?,
             sum: machine.zeros::<u64>(len)?,
             update: Wiped::default(),
-            merged: Wiped::default(),
+            merged: DeviceSum::new(Vec::new()),
             groups,
             machine,
         })
@@ -150,12 +150,12 @@ impl<M: Machine> UnitSlots<M> {
     /// # Errors
     /// The machine failed.
     pub fn take(&mut self) -> Result<DeviceSum> {
-        let mut sum = std::mem::take(&mut self.merged);
-        sum.resize(self.len, 0);
-        self.machine
-            .read::<u64>(&self.sum, 0, cast_slice_mut(sum.as_mut_slice()))?;
+        let mut sum = std::mem::replace(&mut self.merged, DeviceSum::new(Vec::new()));
+        sum.fill(self.len, |values| {
+            self.machine.read::<u64>(&self.sum, 0, cast_slice_mut(values))
+        })?;
         self.machine.clear::<u64>(&mut self.sum)?;
-        Ok(DeviceSum::new(std::mem::take(&mut *sum)))
+        Ok(sum)
     }
 
     /// Computes the norm of each group of each unit.
@@ -258,6 +258,6 @@ impl<M: Machine> DevicePart for UnitSlots<M> {
     }
 
     fn take_back(&mut self, update: Wiped<f32>, sum: DeviceSum) {
-        (self.update, self.merged) = (update, sum.into_memory());
+        (self.update, self.merged) = (update, sum);
     }
 }

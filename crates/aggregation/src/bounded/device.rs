@@ -80,10 +80,18 @@ impl DeviceSum {
         self.0.extend_from_slice(values);
     }
 
-    /// The memory of the sum, to be filled again.
-    #[must_use]
-    pub fn into_memory(self) -> Wiped<i64> {
-        self.0
+    /// Lets a device write so many values in the memory of those before, which are zero then.
+    ///
+    /// # Errors
+    /// The error of `write`.
+    pub fn fill<E>(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut [i64]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        self.0.clear();
+        self.0.resize(len, 0);
+        write(self.0.as_mut_slice())
     }
 }
 
