@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     /// Measure this model only in the steps `speed`, `profile` and `torch`.
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// Measure this number of users at once in these steps.
+    /// Train this number of users at once in the steps `speed`, `profile` and `torch`.
     #[arg(long, value_name = "NUMBER")]
     pub(crate) users: Option<usize>,
     /// Measure this number of rounds in the step `speed`, after one that warms up.
