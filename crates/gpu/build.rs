@@ -1,14 +1,14 @@
 //! Compiles the kernels for the emulator.
 
 fn main() {
-    println!("cargo::rerun-if-changed=kernels/recurrent.c");
+    println!("cargo::rerun-if-changed=kernels");
     cc::Build::new()
-        .file("kernels/recurrent.c")
+        .file("kernels/all.c")
         .opt_level(3)
         .std("c11")
         // A product and a sum are fused only where the source says so. Otherwise two machines could round differently.
         .flag("-ffp-contract=off")
         .flag("-fno-math-errno")
         .warnings(true)
-        .compile("undertone_recurrent");
+        .compile("undertone_training");
 }

@@ -1,4 +1,4 @@
-//! The arguments of the kernels, as `kernels/recurrent.c` reads them.
+//! The arguments of the kernels, as `kernels/common.c` reads them.
 
 /// An array in the memory of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,11 +25,12 @@ pub struct Call {
     pub(crate) depth: u32,
     pub(crate) mode: u32,
     pub(crate) factor: f32,
-    pub(crate) unused: u32,
+    pub(crate) heads: u32,
     pub(crate) a: Array,
     pub(crate) b: Array,
     pub(crate) c: Array,
     pub(crate) d: Array,
+    pub(crate) e: Array,
 }
 
 impl Call {
@@ -49,6 +50,8 @@ pub(crate) mod place {
     pub(crate) const ROOM: u32 = 1;
     /// The memory behind the workspaces of all slots.
     pub(crate) const SHARED: u32 = 2;
+    /// The same memory, where all slots have one part of it in common.
+    pub(crate) const COMMON: u32 = 3;
 }
 
 /// The rows that an array skips.
@@ -59,6 +62,8 @@ pub(crate) mod shift {
     pub(crate) const EARLIER: u32 = 2;
     /// The first state before the time step, where first states stand in front.
     pub(crate) const BEFORE: u32 = 3;
+    /// The first row of the chunk.
+    pub(crate) const CHUNK: u32 = 4;
 }
 
 /// Kinds of a number of rows.
@@ -69,6 +74,8 @@ pub(crate) mod count {
     pub(crate) const ROWS_OF_STEP: u32 = u32::MAX - 1;
     /// The sequences of the batch.
     pub(crate) const SEQUENCES: u32 = u32::MAX - 2;
+    /// `sequences` rows from the row `step` times as many on, or those that are left.
+    pub(crate) const ROWS_OF_CHUNK: u32 = u32::MAX - 3;
 }
 
 /// The uses of a product.
@@ -85,9 +92,27 @@ pub(crate) mod product {
     pub(crate) const ADD_SCALED: u32 = 4;
 }
 
+/// Modes of the norms of transformers, which are added up.
+pub(crate) mod norm {
+    /// The mean is taken off, and there is a bias.
+    pub(crate) const CENTRED: u32 = 1;
+    /// The gradient is the result, and is not added to what is there.
+    pub(crate) const REPLACE: u32 = 2;
+}
+
+/// The activations of feed-forward layers.
+pub(crate) mod activation {
+    pub(crate) const GELU: u32 = 0;
+    pub(crate) const GATED_SILU: u32 = 1;
+    pub(crate) const GATED_GELU: u32 = 2;
+}
+
+/// Spans of rows whose products are computed apart, so that a gradient of few values occupies a GPU.
+pub(crate) const SPANS: u32 = 8;
+
 /// The words of a slot's header in a table.
 pub(crate) mod header {
-    pub(crate) const WORDS: usize = 12;
+    pub(crate) const WORDS: usize = 13;
     pub(crate) const ROWS: usize = 0;
     pub(crate) const SEQUENCES: usize = 1;
     pub(crate) const STEPS: usize = 2;
@@ -100,6 +125,7 @@ pub(crate) mod header {
     pub(crate) const STARTS: usize = 9;
     pub(crate) const LASTS: usize = 10;
     pub(crate) const DISCARD: usize = 11;
+    pub(crate) const WEIGHTS: usize = 12;
 }
 
 /// Partial results per row of a softmax, and per block of a distance.
@@ -155,7 +181,7 @@ pub(crate) fn product_kernel(rows: u64, cols: u64) -> (Kernel, u64) {
 
 macro_rules! kernels {
     ($($variant:ident $name:literal $function:ident)*) => {
-        /// A kernel of `kernels/recurrent.c`.
+        /// A kernel of the folder `kernels`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Kernel {
             $(
@@ -232,4 +258,21 @@ kernels! {
     StepWords "step_words" undertone_train_step_words
     Distances "distances" undertone_train_distances
     Project "project" undertone_train_project
+    Embed "embed" undertone_train_embed
+    ScatterPositions "scatter_positions" undertone_train_scatter_positions
+    Copy "copy" undertone_train_copy
+    AddScaled "add_scaled" undertone_train_add_scaled
+    Normalise "normalise" undertone_train_normalise
+    NormaliseBackward "normalise_backward" undertone_train_normalise_backward
+    ColumnParts "column_parts" undertone_train_column_parts
+    AddParts "add_parts" undertone_train_add_parts
+    Activate "activate" undertone_train_activate
+    ActivateBackward "activate_backward" undertone_train_activate_backward
+    Turn "turn" undertone_train_turn
+    ProductOfSpans "product_of_spans" undertone_train_product_of_spans
+    ScoresOfHeads "scores_of_heads" undertone_train_scores_of_heads
+    MixOfHeads "mix_of_heads" undertone_train_mix_of_heads
+    KeysOfHeads "keys_of_heads" undertone_train_keys_of_heads
+    SoftmaxOfScores "softmax_of_scores" undertone_train_softmax_of_scores
+    SoftmaxOfScoresBackward "softmax_of_scores_backward" undertone_train_softmax_of_scores_backward
 }

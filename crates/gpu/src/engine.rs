@@ -10,14 +10,13 @@ use undertone_local::{
     Algorithm, Batching, CohortText, Engine, EngineError, EngineTimes, Lesson, LocalError, LocalOutcome,
     LocalTask, Steps, UpdateSink, UserSettings, Work,
 };
-use undertone_models::{IGNORE, ModelError, ModelSpec, PackedBatch, SequenceModel, StateMode};
+use undertone_models::{ModelError, ModelSpec, PackedBatch, SequenceModel, StateMode};
 
 use crate::call::Kernel;
+use crate::frame::{Extents, Frame, Launch};
 use crate::machine::{Trainer, TrainingMemory};
-use crate::program::{Launch, Program};
+use crate::program::{Program, unusable};
 use crate::projection::Projection;
-use crate::room::Room;
-use crate::shape::{Shape, unusable};
 use crate::table::Table;
 
 /// The largest number of users that are trained at once: a grid of CUDA has no more rows.
@@ -28,17 +27,7 @@ pub const MAX_SLOTS: usize = 65_535;
 /// # Errors
 /// An error that names the key of the run file.
 pub fn check(spec: &ModelSpec, settings: &UserSettings) -> Result<(), LocalError> {
-    if !Shape::knows(spec) {
-        return Err(unusable(
-            "model.family",
-            "`dplm`, `stackoverflow` or `cifg`",
-            spec.family(),
-        ));
-    }
-    match settings.algorithm {
-        Algorithm::FedAvg => Ok(()),
-        other => Err(unusable("user_update.algorithm", "`fedavg`", other.name())),
-    }
+    crate::program::check(spec, settings)
 }
 
 /// An engine that trains many users at once in the memory of a device such as a GPU: FedAvg of the recurrent word models.
@@ -68,9 +57,8 @@ pub fn check(spec: &ModelSpec, settings: &UserSettings) -> Result<(), LocalError
 )]
 pub struct DeviceEngine<M: Trainer> {
     machine: M,
-    shape: Shape,
     program: Program,
-    room: Room,
+    algorithm: Algorithm,
     slots: usize,
     table: Table,
     memory: M::Memory<u32>,
@@ -83,6 +71,8 @@ pub struct DeviceEngine<M: Trainer> {
 /// A user in its slot.
 struct Student<'a, 's> {
     steps: Steps<'a, 's>,
+    /// The weight of each example's mean loss, where the update is a mean of gradients.
+    weight: Option<f64>,
     next: Option<(PackedBatch, StateMode)>,
     outcome: LocalOutcome,
     failed: Option<LocalError>,
@@ -103,7 +93,6 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
         max_examples: usize,
     ) -> Result<Self, LocalError> {
         check(spec, settings)?;
-        let shape = Shape::new(spec, model.layout())?;
         let slots = slots.clamp(1, MAX_SLOTS);
         let batch = settings.batch_shape(longest, max_examples);
         // More clip groups than a layout has are not possible, and one is the least.
@@ -118,32 +107,48 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
                 &got,
             ));
         };
-        let room = Room::new(&shape, slots as u32, sequences, steps, groups as u32);
-        let floats = room.slot.saturating_mul(slots as u64).saturating_add(room.shared);
+        let extents = Extents {
+            slots: slots as u32,
+            sequences,
+            steps,
+            groups: groups as u32,
+        };
+        let program = Program::new(spec, model, settings, extents)?;
+        let frame = *program.frame();
+        let floats = frame.behind.saturating_add(frame.shared);
         // Distances between arrays of a slot are words.
-        let (true, Ok(floats)) = (room.slot < 1 << 32, usize::try_from(floats)) else {
+        let (true, Ok(floats)) = (frame.slot < 1 << 32, usize::try_from(floats)) else {
             let expected = "fewer than 2^32 activations and gradients per user";
             return Err(unusable(
                 "user_update.batch_size",
                 expected,
-                &room.slot.to_string(),
+                &frame.slot.to_string(),
             ));
         };
         let of_device = |error: DeviceError| LocalError::from(AggregationError::from(error));
+        let mut memory = machine.zeros::<u32>(floats).map_err(of_device)?;
+        for (at, values) in program.constants() {
+            machine
+                .write::<u32>(&mut memory, (frame.behind + at) as usize, cast_slice(values))
+                .map_err(of_device)?;
+        }
         Ok(Self {
-            memory: machine.zeros::<u32>(floats).map_err(of_device)?,
+            memory,
             words: machine
-                .zeros::<u32>(Table::max_words(&room, slots))
+                .zeros::<u32>(Table::max_words(&frame, slots))
                 .map_err(of_device)?,
-            table: Table::new(shape.vocab),
-            program: Program::new(shape, room, slots as u32),
+            table: Table::new(frame.vocab, program.context()),
+            program,
+            algorithm: settings.algorithm,
             machine,
-            shape,
-            room,
             slots,
             units: None,
             groups,
         })
+    }
+
+    fn frame(&self) -> &Frame {
+        self.program.frame()
     }
 
     /// Number of users that are trained at once.
@@ -156,10 +161,11 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let slots = self.slots as u64;
-        let parameters = self.shape.parameters as u64;
-        4 * (slots * (parameters + self.room.slot) + self.room.shared)
+        let frame = self.frame();
+        let parameters = frame.parameters as u64;
+        4 * (slots * parameters + frame.behind + frame.shared)
             + 8 * parameters
-            + 4 * Table::max_words(&self.room, self.slots) as u64
+            + 4 * Table::max_words(frame, self.slots) as u64
     }
 
     /// Trains users side by side and hands their updates to the sink.
@@ -182,32 +188,31 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
             .collect();
         let carries = task.settings.batching == Batching::Stream;
         let learning_rate = task.settings.learning_rate() as f32;
-        let projection = match task.settings.clip_every_step {
+        let projection = match task.settings.clip_every_step && self.algorithm == Algorithm::FedAvg {
             true => Projection::new(task, self.groups).map_err(of_first)?,
             false => None,
         };
         units.set_units(places.len()).map_err(of_device)?;
         self.table.begin(places.len());
-        self.launch(units, [self.program.whole(Kernel::Begin)])
+        self.launch(units, [self.program.whole(Kernel::Begin, self.algorithm)])
             .map_err(of_device)?;
         while students.iter().any(|student| student.next.is_some()) {
             self.table.begin(places.len());
             for (slot, student) in students.iter().enumerate() {
                 if let Some((batch, mode)) = &student.next {
                     let carried = *mode == StateMode::Carry;
-                    let given = self.table.give(slot, &batch.batch(), carried, &self.room);
+                    let (weight, frame) = (student.weight, self.program.frame());
+                    let given = self.table.give(slot, &batch.batch(), carried, weight, frame);
                     given.map_err(|error| EngineError {
                         place: places[slot],
                         source: AggregationError::from(error).into(),
                     })?;
                 }
             }
-            let (rows, steps) = (self.table.rows(), self.table.steps());
-            let calls = self.program.step(rows, steps, learning_rate, carries);
+            let calls = self.program.step(self.table.sizes(), learning_rate, carries);
             self.launch(units, calls).map_err(of_device)?;
             let statistics = self.statistics(places.len()).map_err(of_device)?;
-            let of_slot = 3 * self.room.rows as usize;
-            let of_slot = of_slot.next_multiple_of(2);
+            let of_slot = self.frame().statistics.col as usize;
             for (student, statistics) in students.iter_mut().zip(statistics.chunks(of_slot)) {
                 student.count(statistics);
             }
@@ -231,7 +236,7 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
             }
             outcomes.push(outcome);
         }
-        self.launch(units, [self.program.whole(Kernel::Finish)])
+        self.launch(units, [self.program.whole(Kernel::Finish, self.algorithm)])
             .map_err(of_device)?;
         let started = Instant::now();
         sink.accept_on_device(places, &outcomes, units)
@@ -262,13 +267,13 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
 
     /// Reads floats behind the workspaces of the slots.
     fn shared(&self, at: u64, into: &mut [f32]) -> Result<(), DeviceError> {
-        let at = self.program.shared() + at;
+        let at = self.frame().behind + at;
         self.machine
             .read::<u32>(&self.memory, at as usize, cast_slice_mut(into))
     }
 
     fn statistics(&self, slots: usize) -> Result<Vec<f32>, DeviceError> {
-        let array = self.room.statistics;
+        let array = self.frame().statistics;
         let mut numbers = vec![0.0; slots * array.col as usize];
         self.shared(array.at, &mut numbers)?;
         Ok(numbers)
@@ -281,17 +286,18 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
         units: &mut UnitSlots<M>,
         slots: usize,
     ) -> Result<Vec<ClipReport>, DeviceError> {
-        self.launch(units, projection.distances(&self.program, &self.room))?;
-        let (distances, factors) = (self.room.distances, self.room.factors);
+        let frame = *self.frame();
+        self.launch(units, projection.distances(&frame))?;
+        let (distances, factors) = (frame.distances, frame.factors);
         let mut numbers = vec![0.0f64; slots * distances.col as usize / 2];
-        let at = self.program.shared() + distances.at;
+        let at = frame.behind + distances.at;
         self.machine
             .read::<u32>(&self.memory, at as usize, cast_slice_mut(&mut numbers))?;
         let (reports, scales) = projection.measure(&numbers, slots, &distances, &factors);
-        let at = self.program.shared() + factors.at;
+        let at = frame.behind + factors.at;
         self.machine
             .write::<u32>(&mut self.memory, at as usize, cast_slice(&scales))?;
-        self.launch(units, projection.calls(&self.program, &self.room))?;
+        self.launch(units, projection.calls(&frame))?;
         Ok(reports)
     }
 
@@ -312,11 +318,8 @@ impl<M: Trainer + Clone> Engine for DeviceEngine<M> {
         sink: &dyn UpdateSink,
     ) -> Result<EngineTimes, EngineError> {
         let &Work::Users { text, places } = work else {
-            let source = unusable(
-                "user_update.algorithm",
-                "`fedavg`",
-                task.settings.algorithm.name(),
-            );
+            let name = task.settings.algorithm.name();
+            let source = unusable("user_update.algorithm", self.algorithm.name(), name);
             return Err(EngineError { place: 0, source });
         };
         let Some(&place) = places.first() else {
@@ -326,8 +329,8 @@ impl<M: Trainer + Clone> Engine for DeviceEngine<M> {
             place,
             source: AggregationError::from(error).into(),
         };
-        let expected = self.shape.parameters;
-        if task.settings.algorithm != Algorithm::FedAvg || task.theta.len() != expected {
+        let expected = self.frame().parameters;
+        if task.settings.algorithm != self.algorithm || task.theta.len() != expected {
             let name = task.settings.algorithm.name();
             let source = match task.theta.len() == expected {
                 false => AggregationError::Length {
@@ -336,7 +339,7 @@ impl<M: Trainer + Clone> Engine for DeviceEngine<M> {
                     got: task.theta.len(),
                 }
                 .into(),
-                true => unusable("user_update.algorithm", "`fedavg`", name),
+                true => unusable("user_update.algorithm", self.algorithm.name(), name),
             };
             return Err(EngineError { place, source });
         }
@@ -346,7 +349,7 @@ impl<M: Trainer + Clone> Engine for DeviceEngine<M> {
             task.non_finite,
         );
         let mut units = self.units(&bound).map_err(of_set_up)?;
-        let at = self.program.shared() as usize;
+        let at = self.frame().behind as usize;
         self.machine
             .write::<u32>(&mut self.memory, at, cast_slice(task.theta))
             .map_err(of_set_up)?;
@@ -370,12 +373,15 @@ impl<M: Trainer> Drop for DeviceEngine<M> {
 impl<'a, 's> Student<'a, 's> {
     fn new(task: &LocalTask<'s>, examples: &[&'a [u32]], order: [u8; 32]) -> Self {
         let lesson = Lesson::new(examples, order, task.settings);
+        let is_mean = task.settings.algorithm == Algorithm::Uls;
+        let weight = is_mean.then(|| 1.0 / lesson.examples().len().max(1) as f64);
+        let projects = task.settings.clip_every_step && task.settings.algorithm == Algorithm::FedAvg;
         let outcome = LocalOutcome {
             weight: lesson.weight(task.settings),
             examples: lesson.examples().len(),
             tokens: 0,
             loss_sum: 0.0,
-            projected: task.settings.clip_every_step.then_some(ClipReport {
+            projected: projects.then_some(ClipReport {
                 norm: 0.0,
                 clipped: false,
             }),
@@ -385,20 +391,20 @@ impl<'a, 's> Student<'a, 's> {
         Self {
             next: steps.next(),
             steps,
+            weight,
             outcome,
             failed: None,
         }
     }
 
-    /// Adds up the loss of the present batch from the largest logit, the sum of exponentials and the target's logit of each row.
+    /// Adds up the loss of the present batch from the largest logit, the sum of exponentials and the target's logit of each row. They are 0, 1 and 0 for
+    /// a row without a target.
     fn count(&mut self, statistics: &[f32]) {
         let Some((batch, _)) = &self.next else { return };
         let (batch, mut loss) = (batch.batch(), 0.0);
-        for (&target, row) in batch.targets.iter().zip(statistics.as_chunks::<3>().0) {
-            if target != IGNORE {
-                let [largest, sum, logit] = row.map(f64::from);
-                loss += largest + sum.ln() - logit;
-            }
+        for row in &statistics.as_chunks::<3>().0[..batch.rows()] {
+            let [largest, sum, logit] = row.map(f64::from);
+            loss += largest + sum.ln() - logit;
         }
         if !loss.is_finite() {
             let targets = batch.targets_count();

@@ -21,16 +21,17 @@
 
 mod call;
 mod engine;
+mod frame;
 mod machine;
 mod program;
 mod projection;
 mod raw;
-mod room;
+mod recurrent;
 mod self_test;
-mod shape;
 mod table;
 #[cfg(test)]
 mod tests;
+mod transformer;
 
 pub use call::{Array, Call, Kernel};
 pub use engine::{DeviceEngine, MAX_SLOTS, check};
@@ -40,4 +41,8 @@ pub use raw::cuda::open;
 pub use self_test::self_test;
 
 /// The source of the kernels, in C, as NVRTC compiles it.
-pub const KERNELS: &str = include_str!("../kernels/recurrent.c");
+pub const KERNELS: &str = concat!(
+    include_str!("../kernels/common.c"),
+    include_str!("../kernels/recurrent.c"),
+    include_str!("../kernels/transformer.c"),
+);

@@ -1,489 +1,125 @@
-//! The calls of one local step: forward pass, backward pass, and the step along the gradient.
+//! The programs of the models: which kernels a local step calls, and where their arrays lie.
 
-use crate::call::{
-    Array, Call, Kernel, LANES, PARTS, THREADS, count, header, product, product_kernel, shift,
-};
-use crate::room::{Room, parameter};
-use crate::shape::{Head, Shape};
+use undertone_local::{Algorithm, Batching, LocalError, UserSettings};
+use undertone_models::{ModelSpec, SequenceModel};
 
-/// A kernel, the number of results of a slot that it computes at most, and its arguments.
-pub(crate) type Launch = (Kernel, u64, Call);
+use crate::call::{Call, Kernel};
+use crate::frame::{Extents, Frame, Launch};
+use crate::recurrent::{Recurrent, Shape};
+use crate::transformer::TransformerProgram;
 
 /// Makes the calls of the kernels for a model.
-#[derive(Debug, Clone)]
-pub(crate) struct Program {
-    shape: Shape,
-    room: Room,
-    shared: u64,
+pub(crate) enum Program {
+    /// An LSTM or a CIFG.
+    Recurrent(Box<Recurrent>),
+    /// A decoder-only transformer.
+    Transformer(Box<TransformerProgram>),
 }
 
-/// Rows, columns and terms of a product.
-struct Extent {
-    rows: u32,
-    cols: u32,
-    depth: u32,
+/// Numbers of the present batches, over all slots.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sizes {
+    /// Rows of the largest batch.
+    pub(crate) rows: u32,
+    /// Tokens of the longest sequence.
+    pub(crate) steps: u32,
+    /// Sequences of the batch with most of them.
+    pub(crate) sequences: u32,
+}
+
+/// Refuses a model or an algorithm that the engine does not know.
+///
+/// # Errors
+/// An error that names the key of the run file.
+pub(crate) fn check(spec: &ModelSpec, settings: &UserSettings) -> Result<(), LocalError> {
+    let (transformer, name) = (spec.context().is_some(), settings.algorithm.name());
+    if !transformer && !Shape::knows(spec) {
+        let expected = "`dplm`, `stackoverflow`, `cifg`, `transformer` or `llama`";
+        return Err(unusable("model.family", expected, spec.family()));
+    }
+    match settings.algorithm {
+        Algorithm::FedAvg if transformer && settings.batching == Batching::Stream => {
+            Err(unusable("user_update.batching", "`sentences`", "stream"))
+        }
+        Algorithm::FedAvg => Ok(()),
+        Algorithm::Uls if transformer => Ok(()),
+        _ if transformer => Err(unusable("user_update.algorithm", "`fedavg` or `uls`", name)),
+        _ => Err(unusable("user_update.algorithm", "`fedavg`", name)),
+    }
 }
 
 impl Program {
-    /// A program for the workspaces of so many slots.
-    pub(crate) fn new(shape: Shape, room: Room, slots: u32) -> Self {
-        let shared = u64::from(slots) * room.slot;
-        Self { shape, room, shared }
-    }
-
-    /// Arguments that name no array yet.
-    pub(crate) fn call(&self) -> Call {
-        Call {
-            slot_parameters: self.shape.parameters as u64,
-            slot_room: self.room.slot,
-            shared: self.shared,
-            sequences: self.room.sequences,
-            ..Call::default()
+    /// The program of a model, for batches of these extents.
+    ///
+    /// # Errors
+    /// A model of another family.
+    pub(crate) fn new(
+        spec: &ModelSpec,
+        model: &dyn SequenceModel,
+        settings: &UserSettings,
+        extents: Extents,
+    ) -> Result<Self, LocalError> {
+        match spec.transformer(model.vocab_size())? {
+            Some(transformer) => {
+                let algorithm = settings.algorithm;
+                let program = TransformerProgram::new(spec, &transformer, model, algorithm, extents)?;
+                Ok(Self::Transformer(Box::new(program)))
+            }
+            None => {
+                let shape = Shape::new(spec, model.layout())?;
+                Ok(Self::Recurrent(Box::new(Recurrent::new(shape, extents))))
+            }
         }
     }
 
-    /// The first float behind the workspaces of all slots.
-    pub(crate) fn shared(&self) -> u64 {
-        self.shared
-    }
-
-    /// The parameters of each slot start as those of the round, or become its update.
-    pub(crate) fn whole(&self, kernel: Kernel) -> Launch {
-        (kernel, self.shape.parameters as u64, self.call())
-    }
-
-    /// The calls of a local step for batches of at most so many rows and time steps. With `carries`, states go from batch to batch.
-    pub(crate) fn step(&self, rows: u32, steps: u32, learning_rate: f32, carries: bool) -> Vec<Launch> {
-        let mut calls = Vec::with_capacity(6 * steps as usize + 32);
-        self.prepare(&mut calls);
-        self.forward(rows, steps, carries, &mut calls);
-        self.head(rows, &mut calls);
-        self.backward(rows, steps, &mut calls);
-        self.update(rows, learning_rate, &mut calls);
-        if carries {
-            self.keep(&mut calls);
+    pub(crate) fn frame(&self) -> &Frame {
+        match self {
+            Self::Recurrent(program) => program.frame(),
+            Self::Transformer(program) => program.frame(),
         }
-        calls
     }
 
-    fn product(
-        &self,
-        max_rows: u32,
-        extent: &Extent,
-        (a, b, c): (Array, Array, Array),
-        mode: u32,
-        d: Array,
-    ) -> Launch {
-        let &Extent { rows, cols, depth } = extent;
-        let (kernel, tiles) = product_kernel(u64::from(max_rows), u64::from(cols));
+    /// Values that never change, and where they stand behind the workspaces.
+    pub(crate) fn constants(&self) -> Vec<(u64, &[f32])> {
+        match self {
+            Self::Recurrent(_) => Vec::new(),
+            Self::Transformer(program) => program.constants(),
+        }
+    }
+
+    /// Tokens of the longest sequence that the model knows, where rows stand sequence after sequence. `None` where they stand step after
+    /// step.
+    pub(crate) fn context(&self) -> Option<usize> {
+        match self {
+            Self::Recurrent(_) => None,
+            Self::Transformer(program) => Some(program.context()),
+        }
+    }
+
+    /// The parameters of each slot start as those of the round, or become its update. A gradient starts at zero and is the update.
+    pub(crate) fn whole(&self, kernel: Kernel, algorithm: Algorithm) -> Launch {
+        let mode = u32::from(algorithm != Algorithm::FedAvg);
         let call = Call {
-            rows,
-            cols,
-            depth,
             mode,
-            a,
-            b,
-            c,
-            d,
-            ..self.call()
+            ..self.frame().call()
         };
-        (kernel, tiles * THREADS, call)
+        (kernel, self.frame().parameters as u64, call)
     }
 
-    /// The norms of the word vectors, where the model divides by them.
-    fn prepare(&self, calls: &mut Vec<Launch>) {
-        let Shape { vocab, embed, at, .. } = self.shape;
-        if self.shape.unit_norm() {
-            let call = Call {
-                rows: vocab,
-                cols: embed,
-                a: parameter(at.embedding, embed),
-                c: self.room.inverse_norms,
-                ..self.call()
-            };
-            calls.push((Kernel::InverseNorms, u64::from(vocab) * LANES, call));
+    /// The calls of a local step. With `carries`, states go from batch to batch.
+    pub(crate) fn step(&self, sizes: Sizes, learning_rate: f32, carries: bool) -> Vec<Launch> {
+        match self {
+            Self::Recurrent(program) => program.step(sizes.rows, sizes.steps, learning_rate, carries),
+            Self::Transformer(program) => program.step(sizes, learning_rate),
         }
     }
+}
 
-    /// The rows of `a` that the table names, in the order of the table.
-    fn gather(
-        &self,
-        rows: u32,
-        max_rows: u32,
-        cols: u32,
-        (list, scaled): (usize, bool),
-        a: Array,
-        c: Array,
-    ) -> Launch {
-        let call = Call {
-            rows,
-            cols,
-            mode: list as u32 | u32::from(scaled) << 8,
-            a,
-            c,
-            d: self.room.inverse_norms,
-            ..self.call()
-        };
-        (Kernel::Gather, u64::from(max_rows) * u64::from(cols), call)
-    }
-
-    /// The states that go back into the gates, with the first ones in front.
-    fn states(&self) -> Array {
-        match self.shape.coupled {
-            true => self.room.projected,
-            false => self.room.hidden,
-        }
-    }
-
-    fn forward(&self, rows: u32, steps: u32, carries: bool, calls: &mut Vec<Launch>) {
-        let Shape {
-            embed,
-            hidden,
-            projection,
-            gates,
-            fed_back,
-            coupled,
-            at,
-            ..
-        } = self.shape;
-        let room = &self.room;
-        let sequences = room.sequences.min(rows);
-        let list = (header::INPUT_IDS, self.shape.unit_norm());
-        let embedding = parameter(at.embedding, embed);
-        calls.push(self.gather(count::ALL_ROWS, rows, embed, list, embedding, room.inputs));
-        let of_inputs = Extent {
-            rows: count::ALL_ROWS,
-            cols: gates,
-            depth: embed,
-        };
-        let arrays = (room.inputs, parameter(at.wx, gates), room.gates);
-        calls.push(self.product(rows, &of_inputs, arrays, product::SET, Array::default()));
-        for (a, c, cols) in [
-            (room.carried_state, self.states(), fed_back),
-            (room.carried_cell, room.cells, hidden),
-        ] {
-            let call = Call {
-                cols,
-                a,
-                c,
-                ..self.call()
-            };
-            calls.push((Kernel::FirstStates, u64::from(sequences) * u64::from(cols), call));
-        }
-        for step in 0..steps {
-            let mut push = |(kernel, threads, call)| calls.push((kernel, threads, Call { step, ..call }));
-            // First states that are not carried are zero. Whether they are is a setting of the run, so it is the same for every slot.
-            if step > 0 || carries {
-                let extent = Extent {
-                    rows: count::ROWS_OF_STEP,
-                    cols: gates,
-                    depth: fed_back,
-                };
-                let states = self.states().shifted(shift::BEFORE);
-                let arrays = (states, parameter(at.wh, gates), room.gates.shifted(shift::STEP));
-                push(self.product(sequences, &extent, arrays, product::ADD, Array::default()));
-            }
-            let cells = Call {
-                cols: hidden,
-                mode: u32::from(coupled),
-                depth: (room.tangents.at - room.hidden.at) as u32,
-                a: room.gates.shifted(shift::STEP),
-                b: parameter(at.bias, gates),
-                c: room.cells.shifted(shift::BEFORE),
-                d: room.hidden,
-                ..self.call()
-            };
-            push((
-                Kernel::CellsForward,
-                u64::from(sequences) * u64::from(hidden),
-                cells,
-            ));
-            if coupled {
-                let extent = Extent {
-                    rows: count::ROWS_OF_STEP,
-                    cols: projection,
-                    depth: hidden,
-                };
-                let of_rows = |states: Array| states.after_rows(room.sequences).shifted(shift::STEP);
-                let matrix = parameter(at.projection, projection);
-                let arrays = (of_rows(room.hidden), matrix, of_rows(room.projected));
-                push(self.product(sequences, &extent, arrays, product::SET, Array::default()));
-            }
-        }
-        if let Some(bias) = at.projection_bias {
-            let extent = Extent {
-                rows: count::ALL_ROWS,
-                cols: projection,
-                depth: hidden,
-            };
-            let arrays = (
-                room.hidden.after_rows(room.sequences),
-                parameter(at.projection, projection),
-                room.projected.after_rows(room.sequences),
-            );
-            let bias = parameter(bias, projection);
-            calls.push(self.product(rows, &extent, arrays, product::SET_AND_ADD_ROW, bias));
-        }
-    }
-
-    /// Logits, their softmax, and the gradients of the projected states.
-    fn head(&self, rows: u32, calls: &mut Vec<Launch>) {
-        let Shape {
-            vocab,
-            embed,
-            projection,
-            at,
-            head,
-            ..
-        } = self.shape;
-        let room = &self.room;
-        let unit_norm = self.shape.unit_norm();
-        let (words, mode, d) = match head {
-            Head::Tied { unit_norm: true } => (
-                parameter(at.embedding, embed).turned(),
-                product::SET_AND_SCALE_COLUMNS,
-                room.inverse_norms,
-            ),
-            Head::Tied { unit_norm: false } => {
-                let words = parameter(at.embedding, embed).turned();
-                (words, product::SET, Array::default())
-            }
-            Head::Dense { matrix, bias } => (
-                parameter(matrix, vocab),
-                product::SET_AND_ADD_ROW,
-                parameter(bias, vocab),
-            ),
-        };
-        let logits = Extent {
-            rows: count::ALL_ROWS,
-            cols: vocab,
-            depth: projection,
-        };
-        let arrays = (room.projected.after_rows(room.sequences), words, room.logits);
-        calls.push(self.product(rows, &logits, arrays, mode, d));
-        let call = Call {
-            rows: count::ALL_ROWS,
-            cols: vocab,
-            mode: u32::from(unit_norm),
-            a: room.logits,
-            b: room.inverse_norms,
-            c: room.parts,
-            d: room.statistics,
-            ..self.call()
-        };
-        let rows_wide = u64::from(rows);
-        calls.push((Kernel::SoftmaxParts, rows_wide * PARTS as u64, call));
-        calls.push((Kernel::SoftmaxRows, rows_wide, call));
-        calls.push((Kernel::SoftmaxGradients, u64::from(vocab), call));
-        let states = Extent {
-            rows: count::ALL_ROWS,
-            cols: projection,
-            depth: vocab,
-        };
-        let words = match head {
-            Head::Tied { .. } => parameter(at.embedding, embed),
-            Head::Dense { matrix, .. } => parameter(matrix, vocab).turned(),
-        };
-        let arrays = (room.logits, words, room.projected_gradient);
-        calls.push(self.product(rows, &states, arrays, product::SET, Array::default()));
-    }
-
-    fn backward(&self, rows: u32, steps: u32, calls: &mut Vec<Launch>) {
-        let Shape {
-            embed,
-            hidden,
-            projection,
-            gates,
-            fed_back,
-            coupled,
-            at,
-            ..
-        } = self.shape;
-        let room = &self.room;
-        let sequences = room.sequences.min(rows);
-        // Gradients of hidden states from those of their projections.
-        let project_back = |rows, max_rows, shift| {
-            let extent = Extent {
-                rows,
-                cols: hidden,
-                depth: projection,
-            };
-            let arrays = (
-                room.projected_gradient.shifted(shift),
-                parameter(at.projection, projection).turned(),
-                room.hidden_gradient.shifted(shift),
-            );
-            self.product(max_rows, &extent, arrays, product::SET, Array::default())
-        };
-        if !coupled {
-            calls.push(project_back(count::ALL_ROWS, rows, 0));
-        }
-        for step in (0..steps).rev() {
-            let mut push = |(kernel, threads, call)| calls.push((kernel, threads, Call { step, ..call }));
-            if coupled {
-                push(project_back(count::ROWS_OF_STEP, sequences, shift::STEP));
-            }
-            let cells = Call {
-                cols: hidden,
-                mode: u32::from(coupled),
-                depth: (room.cell_gradient.at - room.hidden_gradient.at) as u32,
-                a: room.gates.shifted(shift::STEP),
-                b: room.tangents.after_rows(room.sequences).shifted(shift::STEP),
-                c: room.cells.shifted(shift::BEFORE),
-                d: room.hidden_gradient.shifted(shift::STEP),
-                ..self.call()
-            };
-            push((
-                Kernel::CellsBackward,
-                u64::from(sequences) * u64::from(hidden),
-                cells,
-            ));
-            if step > 0 {
-                let extent = Extent {
-                    rows: count::ROWS_OF_STEP,
-                    cols: fed_back,
-                    depth: gates,
-                };
-                let earlier = match coupled {
-                    true => room.projected_gradient,
-                    false => room.hidden_gradient,
-                };
-                let arrays = (
-                    room.gates.shifted(shift::STEP),
-                    parameter(at.wh, gates).turned(),
-                    earlier.shifted(shift::EARLIER),
-                );
-                push(self.product(sequences, &extent, arrays, product::ADD, Array::default()));
-            }
-        }
-        let of_inputs = Extent {
-            rows: count::ALL_ROWS,
-            cols: embed,
-            depth: gates,
-        };
-        let words = parameter(at.wx, gates).turned();
-        let arrays = (room.gates, words, room.input_gradient);
-        calls.push(self.product(rows, &of_inputs, arrays, product::SET, Array::default()));
-    }
-
-    /// The step along the gradient. No call before it needs these parameters any more.
-    fn update(&self, rows: u32, learning_rate: f32, calls: &mut Vec<Launch>) {
-        let Shape {
-            vocab,
-            embed,
-            hidden,
-            projection,
-            gates,
-            fed_back,
-            at,
-            head,
-            ..
-        } = self.shape;
-        let room = &self.room;
-        let factor = -learning_rate;
-        let projected = room.projected.after_rows(room.sequences);
-        calls.push(self.gather(
-            count::ALL_ROWS,
-            rows,
-            fed_back,
-            (header::PREVIOUS, false),
-            self.states(),
-            room.past,
-        ));
-        let mut step = |rows, cols, left: Array, right, to: u64| {
-            let extent = Extent {
-                rows,
-                cols,
-                depth: count::ALL_ROWS,
-            };
-            let arrays = (left.turned(), right, parameter(to, cols));
-            let (kernel, threads, call) =
-                self.product(rows, &extent, arrays, product::ADD_SCALED, Array::default());
-            calls.push((kernel, threads, Call { factor, ..call }));
-        };
-        step(
-            hidden,
-            projection,
-            room.hidden.after_rows(room.sequences),
-            room.projected_gradient,
-            at.projection,
-        );
-        step(fed_back, gates, room.past, room.gates, at.wh);
-        step(embed, gates, room.inputs, room.gates, at.wx);
-        if let Head::Dense { matrix, .. } = head {
-            step(projection, vocab, projected, room.logits, matrix);
-        }
-        let mut sums = |a, cols: u32, to| {
-            let call = Call {
-                cols,
-                depth: count::ALL_ROWS,
-                factor,
-                a,
-                c: parameter(to, cols),
-                ..self.call()
-            };
-            calls.push((Kernel::AddColumnSums, u64::from(cols), call));
-        };
-        if let Some(bias) = at.projection_bias {
-            sums(room.projected_gradient, projection, bias);
-        }
-        sums(room.gates, gates, at.bias);
-        if let Head::Dense { bias, .. } = head {
-            sums(room.logits, vocab, bias);
-        }
-        let embedding = parameter(at.embedding, embed);
-        let scatter = Call {
-            cols: embed,
-            mode: u32::from(self.shape.unit_norm()),
-            a: room.input_gradient,
-            b: room.inverse_norms,
-            ..self.call()
-        };
-        let threads = u64::from(rows) * u64::from(embed);
-        if let Head::Dense { .. } = head {
-            let call = Call {
-                factor,
-                c: embedding,
-                ..scatter
-            };
-            calls.push((Kernel::Scatter, threads, call));
-            return;
-        }
-        let of_words = Extent {
-            rows: vocab,
-            cols: projection,
-            depth: count::ALL_ROWS,
-        };
-        let arrays = (room.logits.turned(), projected, room.word_gradient);
-        calls.push(self.product(vocab, &of_words, arrays, product::SET, Array::default()));
-        let call = Call {
-            factor: 1.0,
-            c: room.word_gradient,
-            ..scatter
-        };
-        calls.push((Kernel::Scatter, threads, call));
-        let call = Call {
-            rows: vocab,
-            cols: embed,
-            mode: u32::from(self.shape.unit_norm()),
-            factor,
-            a: room.word_gradient,
-            b: room.inverse_norms,
-            c: embedding,
-            ..self.call()
-        };
-        calls.push((Kernel::StepWords, u64::from(vocab) * LANES, call));
-    }
-
-    /// The last state of each sequence is kept for the next batch.
-    fn keep(&self, calls: &mut Vec<Launch>) {
-        let (room, Shape { hidden, fed_back, .. }) = (&self.room, self.shape);
-        for (from, cols, to) in [
-            (self.states(), fed_back, room.carried_state),
-            (room.cells, hidden, room.carried_cell),
-        ] {
-            let list = (header::LASTS, false);
-            calls.push(self.gather(count::SEQUENCES, room.sequences, cols, list, from, to));
-        }
+/// The error of a setting that training on a GPU does not know.
+pub(crate) fn unusable(key: &str, expected: &str, got: &str) -> LocalError {
+    LocalError::Setting {
+        key: key.to_owned(),
+        expected: format!("{expected} on a GPU"),
+        got: got.to_owned(),
     }
 }

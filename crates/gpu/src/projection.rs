@@ -6,9 +6,8 @@ use undertone_aggregation::{Block, Bound, ClipReport, Clipping};
 use undertone_local::{LocalError, LocalTask};
 
 use crate::call::{Array, Call, Kernel, PARTS};
-use crate::program::{Launch, Program};
-use crate::room::{Room, parameter};
-use crate::shape::unusable;
+use crate::frame::{Frame, Launch, parameter};
+use crate::program::unusable;
 
 /// A norm that is scaled down ends short of its bound by this part of it, as on the processor.
 const MARGIN: f64 = 1.0 / (1 << 21) as f64;
@@ -40,11 +39,11 @@ impl Projection {
     }
 
     /// The calls that measure how far parameters are from those of the round.
-    pub(crate) fn distances(&self, program: &Program, room: &Room) -> Vec<Launch> {
-        self.per_block(program, |group, number, call| {
+    pub(crate) fn distances(&self, frame: &Frame) -> Vec<Launch> {
+        self.per_block(frame, |group, number, call| {
             let c = Array {
-                at: room.distances.at + (2 * PARTS * group) as u64,
-                ..room.distances
+                at: frame.distances.at + (2 * PARTS * group) as u64,
+                ..frame.distances
             };
             let mode = u32::from(number > 0);
             (Kernel::Distances, PARTS as u64, Call { c, mode, ..call })
@@ -52,18 +51,18 @@ impl Projection {
     }
 
     /// The calls that move parameters by the factors.
-    pub(crate) fn calls(&self, program: &Program, room: &Room) -> Vec<Launch> {
-        self.per_block(program, |group, _, call| {
+    pub(crate) fn calls(&self, frame: &Frame) -> Vec<Launch> {
+        self.per_block(frame, |group, _, call| {
             let b = Array {
-                at: room.factors.at + 2 * group as u64,
-                ..room.factors
+                at: frame.factors.at + 2 * group as u64,
+                ..frame.factors
             };
             let threads = u64::from(call.rows) * u64::from(call.cols);
             (Kernel::Project, threads, Call { b, ..call })
         })
     }
 
-    fn per_block(&self, program: &Program, launch: impl Fn(usize, usize, Call) -> Launch) -> Vec<Launch> {
+    fn per_block(&self, frame: &Frame, launch: impl Fn(usize, usize, Call) -> Launch) -> Vec<Launch> {
         let mut calls = Vec::new();
         for (group, (blocks, _)) in self.groups.iter().enumerate() {
             for (number, block) in blocks.iter().enumerate() {
@@ -71,7 +70,7 @@ impl Projection {
                     rows: block.rows as u32,
                     cols: block.cols as u32,
                     a: parameter(block.offset as u64, block.row_stride as u32),
-                    ..program.call()
+                    ..frame.call()
                 };
                 calls.push(launch(group, number, call));
             }

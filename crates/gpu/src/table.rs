@@ -4,33 +4,34 @@ use undertone_device_sum::DeviceError;
 use undertone_models::{IGNORE, SequenceBatch};
 
 use crate::call::header;
-use crate::room::Room;
+use crate::frame::Frame;
+use crate::program::Sizes;
 
 /// The words that the kernels read about the batches of one local step. A slot's words depend on its own batch alone.
 #[derive(Default)]
 pub(crate) struct Table {
     words: Vec<u32>,
     slots: usize,
-    /// Time steps of the longest batch.
-    steps: u32,
-    /// Rows of the largest batch.
-    rows: u32,
+    sizes: Sizes,
+    /// Tokens of the longest sequence where rows stand sequence after sequence; `None` where they stand step after step.
+    context: Option<usize>,
     /// The last row that read each token; [`IGNORE`] for none. All are [`IGNORE`] between batches.
     last_of: Vec<u32>,
 }
 
 impl Table {
-    /// An empty table for tokens below `vocab`.
-    pub(crate) fn new(vocab: u32) -> Self {
+    /// An empty table for tokens below `vocab`. With a `context` rows stand sequence after sequence, and none is longer.
+    pub(crate) fn new(vocab: u32, context: Option<usize>) -> Self {
         Self {
+            context,
             last_of: vec![IGNORE; vocab as usize],
             ..Self::default()
         }
     }
 
     /// Number of words that a table of so many slots may need.
-    pub(crate) fn max_words(room: &Room, slots: usize) -> usize {
-        let (rows, sequences) = (room.rows as usize, room.sequences as usize);
+    pub(crate) fn max_words(frame: &Frame, slots: usize) -> usize {
+        let (rows, sequences) = (frame.rows as usize, frame.sequences as usize);
         slots * (header::WORDS + 5 * rows + (rows + 1) + sequences)
     }
 
@@ -38,26 +39,49 @@ impl Table {
     pub(crate) fn begin(&mut self, slots: usize) {
         self.words.clear();
         self.words.resize(slots * header::WORDS, 0);
-        (self.slots, self.steps, self.rows) = (slots, 0, 0);
+        (self.slots, self.sizes) = (slots, Sizes::default());
     }
 
-    /// Gives a slot its batch.
+    /// Gives a slot its batch. With a `weight` the gradient is that of the sum over the sequences of `weight` times their mean loss, and
+    /// without one that of the mean loss per target.
     ///
     /// # Errors
-    /// A batch that is larger than the room, whose rows are not in order, or that has a token outside the vocabulary.
+    /// A batch that is larger than the frame, whose rows are not in order, or that has a token outside the vocabulary.
     pub(crate) fn give(
         &mut self,
         slot: usize,
         batch: &SequenceBatch<'_>,
         carries: bool,
-        room: &Room,
+        weight: Option<f64>,
+        frame: &Frame,
     ) -> Result<(), DeviceError> {
-        self.check(batch, room)?;
-        let (rows, sequences) = (batch.rows(), batch.sequences());
-        let first_states = room.sequences;
+        self.check(batch, frame)?;
+        let (rows, sequences) = (batch.rows() as u32, batch.sequences() as u32);
+        self.sizes.steps = self.sizes.steps.max(batch.active.len() as u32);
+        self.sizes.rows = self.sizes.rows.max(rows);
+        self.sizes.sequences = self.sizes.sequences.max(sequences);
+        let numbers = [
+            (header::ROWS, rows),
+            (header::SEQUENCES, sequences),
+            (header::STEPS, batch.active.len() as u32),
+            (header::TARGETS, batch.targets_count() as u32),
+            (header::CARRY, u32::from(carries)),
+        ];
+        for (word, number) in numbers {
+            self.words[slot * header::WORDS + word] = number;
+        }
+        match self.context {
+            None => self.give_steps(slot, batch, frame.sequences),
+            Some(_) => self.give_sequences(slot, batch, weight),
+        }
+        Ok(())
+    }
+
+    /// Rows in the order of the batch: step after step.
+    fn give_steps(&mut self, slot: usize, batch: &SequenceBatch<'_>, first_states: u32) {
         let mut starts = Vec::with_capacity(batch.active.len() + 1);
-        let mut previous = Vec::with_capacity(rows);
-        let mut lasts = vec![0; sequences];
+        let mut previous = Vec::with_capacity(batch.rows());
+        let mut lasts = vec![0; batch.sequences()];
         let mut start = 0;
         for &active in batch.active {
             let before = match starts.last() {
@@ -73,31 +97,61 @@ impl Table {
         }
         starts.push(start);
         let (is_first, chain) = self.chains(batch.inputs);
-        self.steps = self.steps.max(batch.active.len() as u32);
-        self.rows = self.rows.max(rows as u32);
-        let numbers = [
-            (header::ROWS, rows as u32),
-            (header::SEQUENCES, sequences as u32),
-            (header::STEPS, batch.active.len() as u32),
-            (header::TARGETS, batch.targets_count() as u32),
-            (header::CARRY, u32::from(carries)),
-        ];
-        for (word, number) in numbers {
-            self.words[slot * header::WORDS + word] = number;
+        self.put(slot, header::INPUT_IDS, batch.inputs);
+        self.put(slot, header::TARGET_IDS, batch.targets);
+        self.put(slot, header::PREVIOUS, &previous);
+        self.put(slot, header::CHAINS, &is_first);
+        self.words.extend_from_slice(&chain);
+        self.put(slot, header::STARTS, &starts);
+        self.put(slot, header::LASTS, &lasts);
+    }
+
+    /// Rows in another order: sequence after sequence, each with its position.
+    fn give_sequences(&mut self, slot: usize, batch: &SequenceBatch<'_>, weight: Option<f64>) {
+        let mut starts = Vec::with_capacity(batch.sequences() + 1);
+        let [mut inputs, mut targets, mut positions, mut weights] =
+            std::array::from_fn(|_| Vec::with_capacity(batch.rows()));
+        for sequence in 0..batch.sequences() {
+            let first = inputs.len();
+            starts.push(first as u32);
+            let mut of_step = 0;
+            for (position, &active) in batch
+                .active
+                .iter()
+                .enumerate()
+                .take_while(|&(_, &active)| active > sequence)
+            {
+                inputs.push(batch.inputs[of_step + sequence]);
+                targets.push(batch.targets[of_step + sequence]);
+                positions.push(position as u32);
+                of_step += active;
+            }
+            if let Some(weight) = weight {
+                let count = targets[first..]
+                    .iter()
+                    .filter(|&&target| target != IGNORE)
+                    .count();
+                let of_row = (weight / count.max(1) as f64) as f32;
+                weights.resize(inputs.len(), of_row.to_bits());
+            }
         }
-        let lists: [(usize, &[&[u32]]); 6] = [
-            (header::INPUT_IDS, &[batch.inputs]),
-            (header::TARGET_IDS, &[batch.targets]),
-            (header::PREVIOUS, &[&previous]),
-            (header::CHAINS, &[&is_first, &chain]),
-            (header::STARTS, &[&starts]),
-            (header::LASTS, &[&lasts]),
-        ];
-        for (word, lists) in lists {
-            self.words[slot * header::WORDS + word] = self.words.len() as u32;
-            lists.iter().for_each(|list| self.words.extend_from_slice(list));
+        starts.push(inputs.len() as u32);
+        let (is_first, chain) = self.chains(&inputs);
+        self.put(slot, header::INPUT_IDS, &inputs);
+        self.put(slot, header::TARGET_IDS, &targets);
+        self.put(slot, header::PREVIOUS, &positions);
+        self.put(slot, header::CHAINS, &is_first);
+        self.words.extend_from_slice(&chain);
+        self.put(slot, header::STARTS, &starts);
+        if weight.is_some() {
+            self.put(slot, header::WEIGHTS, &weights);
         }
-        Ok(())
+    }
+
+    /// Appends a list, and says in the header of the slot where it is.
+    fn put(&mut self, slot: usize, word: usize, list: &[u32]) {
+        self.words[slot * header::WORDS + word] = self.words.len() as u32;
+        self.words.extend_from_slice(list);
     }
 
     /// Says that the update of a slot is to be zero.
@@ -115,14 +169,9 @@ impl Table {
         self.slots
     }
 
-    /// Time steps of the longest batch.
-    pub(crate) fn steps(&self) -> u32 {
-        self.steps
-    }
-
-    /// Rows of the largest batch.
-    pub(crate) fn rows(&self) -> u32 {
-        self.rows
+    /// Numbers of the batches, over all slots.
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.sizes
     }
 
     /// For each row whether it is the first that reads its token, and the next row that does.
@@ -142,7 +191,7 @@ impl Table {
         (is_first, chain)
     }
 
-    fn check(&self, batch: &SequenceBatch<'_>, room: &Room) -> Result<(), DeviceError> {
+    fn check(&self, batch: &SequenceBatch<'_>, frame: &Frame) -> Result<(), DeviceError> {
         let wrong = |what, expected: String, got: usize| Err(DeviceError::Shape { what, expected, got });
         let rows: usize = batch.active.iter().sum();
         let in_order = batch.active.windows(2).all(|pair| pair[0] >= pair[1]);
@@ -154,15 +203,22 @@ impl Table {
                 batch.inputs.len(),
             );
         }
-        if batch.sequences() > room.sequences as usize {
+        if batch.sequences() > frame.sequences as usize {
             return wrong(
                 "sequences of a batch",
-                format!("at most {}", room.sequences),
+                format!("at most {}", frame.sequences),
                 batch.sequences(),
             );
         }
-        if rows > room.rows as usize {
-            return wrong("rows of a batch", format!("at most {}", room.rows), rows);
+        if rows > frame.rows as usize {
+            return wrong("rows of a batch", format!("at most {}", frame.rows), rows);
+        }
+        if let Some(context) = self.context.filter(|&context| batch.active.len() > context) {
+            return wrong(
+                "tokens of a sequence",
+                format!("at most {context}"),
+                batch.active.len(),
+            );
         }
         let vocab = self.last_of.len();
         let unknown = |&&token: &&u32| token as usize >= vocab;

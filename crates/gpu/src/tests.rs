@@ -1,6 +1,7 @@
 //! The engine on the emulator against the models of the processor, and the independence of units.
 
 mod products;
+mod transformer;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -504,8 +505,8 @@ fn what_the_engine_does_not_know_is_an_error_that_names_the_key() {
     };
     let transformer = r#"{"family":"transformer","layers":1,"width":4,"heads":1}"#;
     assert_eq!(
-        refused(transformer, r#"{"batch_size": 2, "learning_rate": 0.5}"#),
-        "configuration key `model.family`: expected `dplm`, `stackoverflow` or `cifg` on a GPU, got transformer"
+        refused(transformer, r#"{"algorithm": "els", "group_size": 4}"#),
+        "configuration key `user_update.algorithm`: expected `fedavg` or `uls` on a GPU, got els"
     );
     assert_eq!(
         refused(r#"{"family":"cifg"}"#, r#"{"algorithm": "uls", "group_size": 4}"#),
@@ -542,12 +543,12 @@ proptest! {
         users in prop::collection::vec(prop::collection::vec(prop::collection::vec(3..61u32, 1..7), 1..5), 1..6),
         chosen in 0..6usize,
         place in 0..6usize,
+        whole: bool,
     ) {
         use crate::call::header;
-        use crate::{room::Room, shape::Shape, table::Table};
-        let world = World::new(specs().remove(3));
-        let shape = Shape::new(&world.spec, world.model.layout()).unwrap();
-        let room = Room::new(&shape, 6, 4, 6, 1);
+        use crate::{frame::{Extents, Frame}, table::Table};
+        let extents = Extents { slots: 6, sequences: 4, steps: 6, groups: 1 };
+        let frame = Frame::new(extents, 1, IDS as u32, 1, 0);
         let chosen = chosen % users.len();
         let settings = settings(r#""batch_size": 4, "learning_rate": 0.5"#);
         let batch = |user: usize| {
@@ -566,20 +567,22 @@ proptest! {
                 list(header::TARGET_IDS, rows),
                 list(header::PREVIOUS, rows),
                 list(header::CHAINS, 2 * rows),
-                list(header::STARTS, header[header::STEPS] as usize + 1),
-                list(header::LASTS, header[header::SEQUENCES] as usize),
+                list(header::STARTS, header[if whole { header::SEQUENCES } else { header::STEPS }] as usize + 1),
+                list(header::LASTS, if whole { 0 } else { header[header::SEQUENCES] as usize }),
+                list(header::WEIGHTS, if whole { rows } else { 0 }),
             ]
         };
-        let mut alone = Table::new(IDS as u32);
+        let (context, weight) = (whole.then_some(6), whole.then_some(0.25));
+        let mut alone = Table::new(IDS as u32, context);
         alone.begin(1);
-        alone.give(0, &batch(chosen).batch(), false, &room).unwrap();
-        let mut together = Table::new(IDS as u32);
+        alone.give(0, &batch(chosen).batch(), false, weight, &frame).unwrap();
+        let mut together = Table::new(IDS as u32, context);
         together.begin(6);
         for slot in 0..6 {
             let user = if slot == place { chosen } else { slot % users.len() };
-            together.give(slot, &batch(user).batch(), false, &room).unwrap();
+            together.give(slot, &batch(user).batch(), false, weight, &frame).unwrap();
         }
         prop_assert_eq!(lists(&alone, 0), lists(&together, place));
-        prop_assert!(together.words().len() <= Table::max_words(&room, 6));
+        prop_assert!(together.words().len() <= Table::max_words(&frame, 6));
     }
 }

@@ -12,7 +12,7 @@ use crate::{KERNELS, self_test};
 /// The most blocks per slot. The bits of a result do not depend on it.
 const MAX_BLOCKS: u64 = 4096;
 
-// SAFETY: the layout is that of the struct in `kernels/recurrent.c`, and every bit pattern of its fields is valid.
+// SAFETY: the layout is that of the struct in `kernels/common.c`, and every bit pattern of its fields is valid.
 unsafe impl DeviceRepr for Call {}
 
 /// Opens a GPU by its number, compiles the kernels of the sum and of local training for it, and tests both.
@@ -23,7 +23,7 @@ pub fn open(ordinal: usize) -> Result<Cuda, LocalError> {
     let of_device = |error: DeviceError| LocalError::from(AggregationError::from(error));
     let mut cuda = Cuda::open(ordinal).map_err(of_device)?;
     let names: Vec<&'static str> = Kernel::ALL.iter().map(|kernel| kernel.name()).collect();
-    cuda.add_kernels(KERNELS, "recurrent.c", &names)
+    cuda.add_kernels(KERNELS, "training.c", &names)
         .map_err(of_device)?;
     self_test(&cuda)?;
     Ok(cuda)
@@ -69,7 +69,7 @@ mod tests {
     /// With `UNDERTONE_REQUIRE_NVRTC` a machine without the library fails this test.
     #[test]
     fn the_kernels_compile_where_the_compiler_is_installed() {
-        match Cuda::compile(crate::KERNELS, "recurrent.c") {
+        match Cuda::compile(crate::KERNELS, "training.c") {
             Ok(kernels) => {
                 let text = kernels.to_src();
                 for kernel in Kernel::ALL {

@@ -36,6 +36,11 @@ impl<T: Scalar> Rotary<T> {
         })
     }
 
+    /// `[positions, half]`: cosine and sine.
+    pub(super) fn into_turns(self) -> Vec<[T; 2]> {
+        self.turns
+    }
+
     /// Turns queries and keys of one sequence, rows of queries, keys and values from position `first` on; back where `backward`, which
     /// is the transpose.
     pub(super) fn turn(&self, rows: &mut [T], first: usize, backward: bool) {

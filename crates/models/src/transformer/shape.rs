@@ -2,6 +2,7 @@
 
 use super::adapters::BlockMatrix;
 use super::architecture::{Architecture, FeedForward, Norm};
+use super::rotary::Rotary;
 use super::scaling::RotaryScaling;
 use crate::error::{ModelError, Result};
 use crate::sizes::{self, MAX_IDS, MAX_INNER, MAX_LAYERS, MAX_TURNS, MAX_WIDTH};
@@ -97,14 +98,17 @@ impl TransformerSizes {
         tables * vocab * width + positions + layers * block + norm
     }
 
-    pub(crate) fn head_width(self) -> usize {
+    /// Width of a head.
+    #[must_use]
+    pub fn head_width(self) -> usize {
         self.architecture
             .head_width
             .unwrap_or(self.width / self.heads.max(1))
     }
 
     /// Heads of keys and values.
-    pub(crate) fn key_heads(self) -> usize {
+    #[must_use]
+    pub fn key_heads(self) -> usize {
         self.architecture.key_heads.unwrap_or(self.heads)
     }
 
@@ -117,22 +121,33 @@ impl TransformerSizes {
     }
 
     /// Width of the queries of all heads, which is also that of the output of attention.
-    pub(crate) fn query_width(self) -> usize {
+    #[must_use]
+    pub fn query_width(self) -> usize {
         self.heads * self.head_width()
     }
 
     /// Width of the keys of all heads.
-    pub(crate) fn key_width(self) -> usize {
+    #[must_use]
+    pub fn key_width(self) -> usize {
         self.key_heads() * self.head_width()
     }
 
     /// Width of queries, keys and values side by side.
-    pub(super) fn qkv_width(self) -> usize {
+    #[must_use]
+    pub fn qkv_width(self) -> usize {
         self.query_width() + 2 * self.key_width()
     }
 
+    /// Cosine and sine of each position and pair of a rotary model, times the factor that scaling gives queries and keys. Pair `i` of a
+    /// head has the columns `i` and `i` plus half of the head's width. A model with learned positions has none.
+    #[must_use]
+    pub fn turns(self, positions: usize) -> Vec<[f32; 2]> {
+        Rotary::of(self, positions).map_or_else(Vec::new, Rotary::into_turns)
+    }
+
     /// Width of the output of `up`.
-    pub(super) fn up_width(self) -> usize {
+    #[must_use]
+    pub fn up_width(self) -> usize {
         match self.architecture.feed_forward {
             FeedForward::Gelu => self.inner,
             FeedForward::Gated(_) => 2 * self.inner,
@@ -140,7 +155,8 @@ impl TransformerSizes {
     }
 
     /// Inputs and outputs of a matrix.
-    pub(crate) fn extents(self, matrix: BlockMatrix) -> [usize; 2] {
+    #[must_use]
+    pub fn extents(self, matrix: BlockMatrix) -> [usize; 2] {
         match matrix {
             BlockMatrix::Qkv => [self.width, self.qkv_width()],
             BlockMatrix::O => [self.query_width(), self.width],
@@ -156,7 +172,8 @@ impl TransformerSizes {
     }
 
     /// The factor of embeddings as they are read.
-    pub(super) fn embedding_scale(self) -> f64 {
+    #[must_use]
+    pub fn embedding_scale(self) -> f64 {
         match self.architecture.scaled_embedding {
             true => (self.width as f64).sqrt(),
             false => 1.0,

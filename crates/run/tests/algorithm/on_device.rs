@@ -34,6 +34,16 @@ fn a_run_has_the_same_bytes_at_any_number_of_users_at_once_and_after_a_resume() 
             "cohort.sampling=shuffled_epochs",
             "user_update.clip_every_step=false",
         ],
+        &[
+            "checkpoint.every=2",
+            "model={family='transformer',layers=1,width=8,heads=2,context=32}",
+            "user_update={algorithm='uls',group_size=4,batch_size=3}",
+        ],
+        &[
+            "checkpoint.every=2",
+            "model={family='llama',layers=1,width=8,heads=2,key_heads=1,inner=12,context=32}",
+            "user_update.clip_every_step=true",
+        ],
     ] {
         let with = |users| {
             let engine = emulator(users);
@@ -106,8 +116,8 @@ fn what_a_gpu_does_not_train_is_refused_by_its_key() {
         "
         engine={kind='emulator',users=0}
         engine.users ... expected from 1 to 65535, got 0
-        engine={kind='emulator'} model={family='transformer',layers=1,width=8,heads=2}
-        model.family ... `dplm`, `stackoverflow` or `cifg` on a GPU, got transformer
+        engine={kind='emulator'} model={family='transformer',layers=1,width=8,heads=2} user_update={algorithm='fedsgd',batch_size=4,learning_rate=0.5}
+        user_update.algorithm ... `fedavg` or `uls` on a GPU, got fedsgd
         engine={kind='gpu'} user_update={algorithm='fedsgd',batch_size=4,learning_rate=0.5}
         user_update.algorithm ... `fedavg` on a GPU, got fedsgd
         engine={kind='emulator'} cohort.sampling=fixed_size aggregation={sum='plain',encoding={kind='identity'},min_clients=2,max_clients=60}

@@ -4,6 +4,8 @@ use undertone_aggregation::ParamLayout;
 use undertone_local::LocalError;
 use undertone_models::ModelSpec;
 
+use crate::program::unusable;
+
 /// The layer that turns projected states into logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Head {
@@ -110,14 +112,5 @@ impl Shape {
     /// `true` if word vectors are used divided by their norms.
     pub(crate) fn unit_norm(&self) -> bool {
         self.head == Head::Tied { unit_norm: true }
-    }
-}
-
-/// The error of a setting that training on a GPU does not know.
-pub(crate) fn unusable(key: &str, expected: &str, got: &str) -> LocalError {
-    LocalError::Setting {
-        key: key.to_owned(),
-        expected: format!("{expected} on a GPU"),
-        got: got.to_owned(),
     }
 }

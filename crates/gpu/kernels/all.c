@@ -1,0 +1,4 @@
+/* All kernels, for the compiler of the emulator. */
+#include "common.c"
+#include "recurrent.c"
+#include "transformer.c"
