@@ -248,16 +248,23 @@ impl<M: Machine> DevicePart for UnitSlots<M> {
         Ok(self.machine.read::<u32>(&self.values, at, cast_slice_mut(into))?)
     }
 
-    fn apply(&mut self, factors: &[Factor]) -> Result<DeviceSum, AggregationError> {
-        self.add(factors)?;
-        Ok(self.take()?)
+    fn add(&mut self, factors: &[Factor]) -> Result<(), AggregationError> {
+        Ok(Self::add(self, factors)?)
+    }
+
+    fn take(&mut self) -> Result<DeviceSum, AggregationError> {
+        Ok(Self::take(self)?)
     }
 
     fn lend(&mut self) -> Wiped<f32> {
         std::mem::take(&mut self.update)
     }
 
-    fn take_back(&mut self, update: Wiped<f32>, sum: DeviceSum) {
-        (self.update, self.merged) = (update, sum);
+    fn take_back(&mut self, update: Wiped<f32>) {
+        self.update = update;
+    }
+
+    fn take_back_sum(&mut self, sum: DeviceSum) {
+        self.merged = sum;
     }
 }

@@ -37,12 +37,16 @@ impl DevicePart for Faulty<'_> {
         self.slots.update(unit, into)
     }
 
-    fn apply(&mut self, factors: &[Factor]) -> Result<DeviceSum, AggregationError> {
+    fn add(&mut self, factors: &[Factor]) -> Result<(), AggregationError> {
         self.sums += 1;
         if self.doubled {
             self.slots.add(factors)?;
         }
-        self.slots.apply(factors)
+        Ok(self.slots.add(factors)?)
+    }
+
+    fn take(&mut self) -> Result<DeviceSum, AggregationError> {
+        Ok(self.slots.take()?)
     }
 }
 

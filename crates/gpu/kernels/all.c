@@ -1,4 +1,5 @@
 /* All kernels, for the compiler of the emulator. */
 #include "common.c"
+#include "products.c"
 #include "recurrent.c"
 #include "transformer.c"

@@ -89,8 +89,8 @@ typedef struct {
 #ifdef __CUDACC_RTC__
 
 #define FUNCTION static __device__ __forceinline__
-#define KERNEL(name) \
-    extern "C" __global__ void __launch_bounds__(THREADS, 4) \
+#define KERNEL_OF(name, blocks) \
+    extern "C" __global__ void __launch_bounds__(THREADS, blocks) \
         name(float *parameters, float *room, const u32 *table, const Call call)
 #define SLOT (blockIdx.y)
 #define FIRST ((u64)blockIdx.x * blockDim.x + threadIdx.x)
@@ -117,7 +117,7 @@ typedef struct {
 } Place;
 
 #define FUNCTION static inline
-#define KERNEL(name) \
+#define KERNEL_OF(name, blocks) \
     void undertone_train_##name(const Place *place, float *parameters, float *room, const u32 *table, Call call)
 #define SLOT (place->slot)
 #define FIRST (place->first)
@@ -146,6 +146,9 @@ static inline u32 needed(u32 all, u32 limit, u32 first, u32 apart)
 }
 
 #endif
+
+/* A kernel, of which at least four blocks fit a processor of a GPU. */
+#define KERNEL(name) KERNEL_OF(name, 4)
 
 typedef struct {
     float *parameters, *room, *shared;
@@ -323,6 +326,7 @@ FUNCTION float sum_of_parts(const float *parts)
  * A thread computes `tall` rows that follow one another, and `wide` columns: pairs that lie 2 `lanes` columns apart. */
 typedef struct {
     u32 tall, wide, lanes, deep;
+    u32 coarse; /* 1 for the products of `coarse.c` */
 } Tile;
 
 /* The rows and the columns of a tile. */
@@ -515,46 +519,9 @@ FUNCTION void compute_tile(const Call *call, const Factor *a, const Factor *b, f
     }
 }
 
-FUNCTION void tiles(const Slot *slot, const Call *call, u64 block, u64 blocks, u32 backwards, float *left, float *right,
-                    const Tile tile)
-{
-    const float *d = start_of(slot, call, &call->d);
-    float *c = start_of(slot, call, &call->c);
-    u32 rows = rows_of(slot, call, call->rows), depth = rows_of(slot, call, call->depth);
-    u32 columns = (call->cols + BROAD(tile) - 1) / BROAD(tile);
-    u64 n, count = (u64)((rows + HIGH(tile) - 1) / HIGH(tile)) * columns;
-    const Factor a = {start_of(slot, call, &call->a), call->a.row, call->a.col, rows, depth};
-    const Factor b = {start_of(slot, call, &call->b), call->b.col, call->b.row, call->cols, depth};
-    if (slot->rows == 0)
-        return;
-    for (n = block; n < count; n += blocks)
-        compute_tile(call, &a, &b, c, d, (u32)(n / columns) * HIGH(tile), (u32)(n % columns) * BROAD(tile), 0, backwards, left, right,
-                     tile);
-}
-
 /* Shared memory for the slices of a tile. */
 #define SLICES(tall, wide, lanes, deep) \
     SHARED_BY_THREADS float left[2 * (deep) * (THREADS / (lanes) * (tall) + 4)], right[2 * (deep) * ((wide) * (lanes) + 2)]
-
-/* c = a b, by rows of a and columns of b; call.mode says what happens to the product. The kernels below differ in their tiles, and give the
- * same bits. */
-#define PRODUCT(name, tall, wide, lanes, deep) \
-    KERNEL(name) \
-    { \
-        const Tile tile = {tall, wide, lanes, deep}; \
-        SLICES(tall, wide, lanes, deep); \
-        Slot slot = slot_of(parameters, room, table, &call, SLOT); \
-        tiles(&slot, &call, BLOCK, BLOCKS, BACKWARDS, left, right, tile); \
-    }
-
-/* 64 rows of 128 columns. */
-PRODUCT(product, 8, 8, 16, 16)
-/* 64 rows of 96 columns. */
-PRODUCT(product_narrow, 8, 6, 16, 16)
-/* 48 rows of 128 columns. */
-PRODUCT(product_low, 6, 8, 16, 16)
-/* 16 rows of 32 columns, for the rows of one time step. More threads share the work, and more values are on their way. */
-PRODUCT(product_of_few, 2, 2, 16, 64)
 
 /* c[col] += factor * the sum of column `col` of a. */
 KERNEL(add_column_sums)

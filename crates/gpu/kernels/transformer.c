@@ -221,24 +221,21 @@ KERNEL(add_parts)
 
 /* c: the products of the rows of a with the columns of b, over each of `depth` spans of the slot's rows. They stand one behind the
  * other, so that few values occupy many blocks. A span follows from the rows of the slot alone. */
-KERNEL(product_of_spans)
+FUNCTION void spans(const Slot *slot, const Call *call, u64 block, u64 blocks, u32 backwards, float *left, float *right, const Tile tile)
 {
-    const Tile tile = {8, 8, 16, 16};
-    SLICES(8, 8, 16, 16);
-    Slot slot = slot_of(parameters, room, table, &call, SLOT);
-    const float *a = start_of(&slot, &call, &call.a), *b = start_of(&slot, &call, &call.b);
-    float *c = start_of(&slot, &call, &call.c);
-    u32 columns = (call.cols + BROAD(tile) - 1) / BROAD(tile), tiles = (call.rows + HIGH(tile) - 1) / HIGH(tile) * columns;
-    u32 span = ((slot.rows + call.depth - 1) / call.depth + tile.deep - 1) / tile.deep * tile.deep;
+    const float *a = start_of(slot, call, &call->a), *b = start_of(slot, call, &call->b);
+    float *c = start_of(slot, call, &call->c);
+    u32 columns = (call->cols + BROAD(tile) - 1) / BROAD(tile), tiles = (call->rows + HIGH(tile) - 1) / HIGH(tile) * columns;
+    u32 span = ((slot->rows + call->depth - 1) / call->depth + tile.deep - 1) / tile.deep * tile.deep;
     u64 n;
-    if (slot.rows == 0)
+    if (slot->rows == 0)
         return;
-    for (n = BLOCK; n < (u64)tiles * call.depth; n += BLOCKS) {
-        u32 part = (u32)(n / tiles), at = (u32)(n % tiles), from = part * span, to = from + span < slot.rows ? from + span : slot.rows;
-        Factor of_a = {a, call.a.row, call.a.col, call.rows, to};
-        Factor of_b = {b, call.b.col, call.b.row, call.cols, to};
-        compute_tile(&call, &of_a, &of_b, c + (u64)part * call.rows * call.cols, c, at / columns * HIGH(tile),
-                     at % columns * BROAD(tile), from, BACKWARDS, left, right, tile);
+    for (n = block; n < (u64)tiles * call->depth; n += blocks) {
+        u32 part = (u32)(n / tiles), at = (u32)(n % tiles), from = part * span, to = from + span < slot->rows ? from + span : slot->rows;
+        Factor of_a = {a, call->a.row, call->a.col, call->rows, to};
+        Factor of_b = {b, call->b.col, call->b.row, call->cols, to};
+        compute(call, &of_a, &of_b, c + (u64)part * call->rows * call->cols, c, at / columns * HIGH(tile), at % columns * BROAD(tile),
+                from, backwards, left, right, tile);
     }
 }
 
@@ -322,8 +319,8 @@ KERNEL(turn)
  * queries, `sequences` says how many of them share a head of keys, and `depth` is the width of a head. `rows` is the longest sequence of
  * the launch, from which the number of tiles follows. */
 
-/* Rows that belong together: what lies above the diagonal within them is zero and may be added. */
-#define SQUARE 64u
+/* Rows that belong together: what lies above the diagonal within them is zero and may be added. No tile has more rows. */
+#define SQUARE 128u
 
 typedef struct {
     u32 start, length, head, tile;
@@ -349,77 +346,90 @@ FUNCTION u64 scores_at(const Call *call, u32 head, u32 row)
 
 /* c: scores, the products of the rows of a with those of b up to the diagonal. The heads of a are those of queries, and the heads of b
  * those of keys. */
-KERNEL(scores_of_heads)
+FUNCTION void scores(const Slot *slot, const Call *call, u64 block, u64 blocks, u32 backwards, float *left, float *right, const Tile tile)
 {
-    const Tile tile = {8, 8, 16, 16};
-    SLICES(8, 8, 16, 16);
-    Slot slot = slot_of(parameters, room, table, &call, SLOT);
-    const float *a = start_of(&slot, &call, &call.a), *b = start_of(&slot, &call, &call.b);
-    float *c = start_of(&slot, &call, &call.c);
-    u32 columns = (call.rows + BROAD(tile) - 1) / BROAD(tile), tiles = (call.rows + HIGH(tile) - 1) / HIGH(tile) * columns;
-    u64 n, count = (u64)slot.header[SEQUENCES_AT] * call.heads * tiles;
-    for (n = BLOCK; n < count; n += BLOCKS) {
-        Piece piece = piece_of(&slot, n, call.heads, tiles);
+    const float *a = start_of(slot, call, &call->a), *b = start_of(slot, call, &call->b);
+    float *c = start_of(slot, call, &call->c);
+    u32 columns = (call->rows + BROAD(tile) - 1) / BROAD(tile), tiles = (call->rows + HIGH(tile) - 1) / HIGH(tile) * columns;
+    u64 n, count = (u64)slot->header[SEQUENCES_AT] * call->heads * tiles;
+    for (n = block; n < count; n += blocks) {
+        Piece piece = piece_of(slot, n, call->heads, tiles);
         u32 first_row = piece.tile / columns * HIGH(tile), first_col = piece.tile % columns * BROAD(tile);
-        Factor of_a = {a + ((u64)piece.start * call.a.row + piece.head * call.depth), call.a.row, 1, piece.length, call.depth};
-        Factor of_b = {b + ((u64)piece.start * call.b.row + piece.head / call.sequences * call.depth), call.b.row, 1, piece.length,
-                       call.depth};
+        Factor of_a = {a + ((u64)piece.start * call->a.row + piece.head * call->depth), call->a.row, 1, piece.length, call->depth};
+        Factor of_b = {b + ((u64)piece.start * call->b.row + piece.head / call->sequences * call->depth), call->b.row, 1, piece.length,
+                       call->depth};
         if (first_row >= piece.length || first_col >= piece.length || first_col >= first_row + HIGH(tile))
             continue;
-        compute_tile(&call, &of_a, &of_b, c + scores_at(&call, piece.head, piece.start) * call.c.row, c, first_row, first_col, 0,
-                     BACKWARDS, left, right, tile);
+        compute(call, &of_a, &of_b, c + scores_at(call, piece.head, piece.start) * call->c.row, c, first_row, first_col, 0, backwards, left,
+                right, tile);
     }
 }
 
 /* c: for each row and head of queries, the rows of b weighted by the scores a. */
-KERNEL(mix_of_heads)
+FUNCTION void mix(const Slot *slot, const Call *call, u64 block, u64 blocks, u32 backwards, float *left, float *right, const Tile tile)
 {
-    const Tile tile = {8, 4, 16, 16};
-    SLICES(8, 4, 16, 16);
-    Slot slot = slot_of(parameters, room, table, &call, SLOT);
-    const float *a = start_of(&slot, &call, &call.a), *b = start_of(&slot, &call, &call.b);
-    float *c = start_of(&slot, &call, &call.c);
-    u32 columns = (call.depth + BROAD(tile) - 1) / BROAD(tile), tiles = (call.rows + SQUARE - 1) / SQUARE * columns;
-    u64 n, count = (u64)slot.header[SEQUENCES_AT] * call.heads * tiles;
-    for (n = BLOCK; n < count; n += BLOCKS) {
-        Piece piece = piece_of(&slot, n, call.heads, tiles);
-        u32 first = piece.tile / columns * SQUARE, seen = piece.length < first + SQUARE ? piece.length : first + SQUARE;
-        Factor of_a = {a + scores_at(&call, piece.head, piece.start) * call.a.row, call.a.row, 1, piece.length, seen};
-        Factor of_b = {b + ((u64)piece.start * call.b.row + piece.head / call.sequences * call.depth), 1, call.b.row, call.depth, seen};
+    const float *a = start_of(slot, call, &call->a), *b = start_of(slot, call, &call->b);
+    float *c = start_of(slot, call, &call->c);
+    u32 columns = (call->depth + BROAD(tile) - 1) / BROAD(tile), tiles = (call->rows + HIGH(tile) - 1) / HIGH(tile) * columns;
+    u64 n, count = (u64)slot->header[SEQUENCES_AT] * call->heads * tiles;
+    for (n = block; n < count; n += blocks) {
+        Piece piece = piece_of(slot, n, call->heads, tiles);
+        u32 first = piece.tile / columns * HIGH(tile), seen = piece.length < first + HIGH(tile) ? piece.length : first + HIGH(tile);
+        Factor of_a = {a + scores_at(call, piece.head, piece.start) * call->a.row, call->a.row, 1, piece.length, seen};
+        Factor of_b = {b + ((u64)piece.start * call->b.row + piece.head / call->sequences * call->depth), 1, call->b.row, call->depth, seen};
         if (first >= piece.length)
             continue;
-        compute_tile(&call, &of_a, &of_b, c + ((u64)piece.start * call.c.row + piece.head * call.depth), c, first,
-                     piece.tile % columns * BROAD(tile), 0, BACKWARDS, left, right, tile);
+        compute(call, &of_a, &of_b, c + ((u64)piece.start * call->c.row + piece.head * call->depth), c, first,
+                piece.tile % columns * BROAD(tile), 0, backwards, left, right, tile);
     }
 }
 
 /* c: for each row and head of keys, the later rows of b weighted by the scores a, over all heads of queries that share the keys. */
-KERNEL(keys_of_heads)
+FUNCTION void keys(const Slot *slot, const Call *call, u64 block, u64 blocks, u32 backwards, float *left, float *right, const Tile tile)
 {
-    const Tile tile = {8, 4, 16, 16};
-    SLICES(8, 4, 16, 16);
-    Slot slot = slot_of(parameters, room, table, &call, SLOT);
-    const float *a = start_of(&slot, &call, &call.a), *b = start_of(&slot, &call, &call.b);
-    float *c = start_of(&slot, &call, &call.c);
-    u32 columns = (call.depth + BROAD(tile) - 1) / BROAD(tile), tiles = (call.rows + SQUARE - 1) / SQUARE * columns;
-    u32 key_heads = call.heads / call.sequences, of_group;
-    u64 n, count = (u64)slot.header[SEQUENCES_AT] * key_heads * tiles;
-    for (n = BLOCK; n < count; n += BLOCKS) {
-        Piece piece = piece_of(&slot, n, key_heads, tiles);
-        u32 first = piece.tile / columns * SQUARE;
-        Call each = call;
+    const float *a = start_of(slot, call, &call->a), *b = start_of(slot, call, &call->b);
+    float *c = start_of(slot, call, &call->c);
+    u32 columns = (call->depth + BROAD(tile) - 1) / BROAD(tile), tiles = (call->rows + HIGH(tile) - 1) / HIGH(tile) * columns;
+    u32 key_heads = call->heads / call->sequences, of_group;
+    u64 n, count = (u64)slot->header[SEQUENCES_AT] * key_heads * tiles;
+    for (n = block; n < count; n += blocks) {
+        Piece piece = piece_of(slot, n, key_heads, tiles);
+        u32 first = piece.tile / columns * HIGH(tile);
+        Call each = *call;
         if (first >= piece.length)
             continue;
-        for (of_group = 0; of_group < call.sequences; of_group++) {
-            u32 head = piece.head * call.sequences + of_group;
-            Factor of_a = {a + scores_at(&call, head, piece.start) * call.a.row, 1, call.a.row, piece.length, piece.length};
-            Factor of_b = {b + ((u64)piece.start * call.b.row + head * call.depth), 1, call.b.row, call.depth, piece.length};
+        for (of_group = 0; of_group < call->sequences; of_group++) {
+            u32 head = piece.head * call->sequences + of_group;
+            Factor of_a = {a + scores_at(call, head, piece.start) * call->a.row, 1, call->a.row, piece.length, piece.length};
+            Factor of_b = {b + ((u64)piece.start * call->b.row + head * call->depth), 1, call->b.row, call->depth, piece.length};
             each.mode = of_group ? ADD : SET;
-            compute_tile(&each, &of_a, &of_b, c + ((u64)piece.start * call.c.row + piece.head * call.depth), c, first,
-                         piece.tile % columns * BROAD(tile), first, BACKWARDS, left, right, tile);
+            compute(&each, &of_a, &of_b, c + ((u64)piece.start * call->c.row + piece.head * call->depth), c, first,
+                    piece.tile % columns * BROAD(tile), first, backwards, left, right, tile);
         }
     }
 }
+
+/* The kernels of these products, in single precision with tiles of 64 rows and coarse ones of 128. */
+#define OF_TILES(name, work, wide) \
+    KERNEL(name) \
+    { \
+        const Tile tile = {8, wide, 16, 16, 0}; \
+        SLICES(8, wide, 16, 16); \
+        Slot slot = slot_of(parameters, room, table, &call, SLOT); \
+        work(&slot, &call, BLOCK, BLOCKS, BACKWARDS, left, right, tile); \
+    } \
+    KERNEL_OF(name##_coarse, 2) \
+    { \
+        const Tile tile = COARSE(wide); \
+        SLICES_COARSE(wide); \
+        Slot slot = slot_of(parameters, room, table, &call, SLOT); \
+        work(&slot, &call, BLOCK, BLOCKS, BACKWARDS, left, right, tile); \
+    }
+
+OF_TILES(product_of_spans, spans, 8)
+OF_TILES(scores_of_heads, scores, 8)
+OF_TILES(mix_of_heads, mix, 4)
+OF_TILES(keys_of_heads, keys, 4)
 
 /* The end of the scores of a row that products read: they lie in the same square as the row, or before it. */
 FUNCTION u32 end_of_square(const Call *call, u32 position)

@@ -1,5 +1,7 @@
 //! The arguments of the kernels, as `kernels/common.c` reads them.
 
+use serde::{Deserialize, Serialize};
+
 /// An array in the memory of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
@@ -161,8 +163,32 @@ pub(crate) const OTHER_PRODUCTS: [(Kernel, Tile); 2] = [
 /// Tiles for products of the rows of a time step.
 pub(crate) const PRODUCT_OF_FEW: (Kernel, Tile) = (Kernel::ProductOfFew, Tile { rows: 16, cols: 32 });
 
-/// The kernel and the number of tiles for a product of at most so many rows. Every kernel gives the same bits.
-pub(crate) fn product_kernel(rows: u64, cols: u64) -> (Kernel, u64) {
+/// The kernels of coarse products, with their tiles.
+pub(crate) const COARSE: (Kernel, Tile) = (Kernel::ProductCoarse, Tile { rows: 128, cols: 128 });
+pub(crate) const COARSE_NARROW: (Kernel, Tile) = (Kernel::ProductCoarseNarrow, Tile { rows: 128, cols: 64 });
+
+/// The numbers that products are made of. Sums are in single precision.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// Single precision. A GPU and the emulator give the same bits.
+    #[default]
+    F32,
+    /// Factors are rounded to bfloat16, and tensor cores compute the products. The results depend on the kind of GPU, and the emulator
+    /// gives others, because tensor cores add in an order of their own.
+    Bf16,
+}
+
+/// The kernel and the number of tiles for a product of at most so many rows. Every kernel of a precision gives the same bits.
+pub(crate) fn product_kernel(rows: u64, cols: u64, precision: Precision) -> (Kernel, u64) {
+    if precision == Precision::Bf16 {
+        let (kernel, tile) = if cols <= COARSE_NARROW.1.cols {
+            COARSE_NARROW
+        } else {
+            COARSE
+        };
+        return (kernel, tile.count(rows, cols));
+    }
     let (kernel, tile) = if rows <= PRODUCT.1.rows / 2 {
         PRODUCT_OF_FEW
     } else {
@@ -273,6 +299,12 @@ kernels! {
     ScoresOfHeads "scores_of_heads" undertone_train_scores_of_heads
     MixOfHeads "mix_of_heads" undertone_train_mix_of_heads
     KeysOfHeads "keys_of_heads" undertone_train_keys_of_heads
+    ProductCoarse "product_coarse" undertone_train_product_coarse
+    ProductCoarseNarrow "product_coarse_narrow" undertone_train_product_coarse_narrow
+    ProductOfSpansCoarse "product_of_spans_coarse" undertone_train_product_of_spans_coarse
+    ScoresOfHeadsCoarse "scores_of_heads_coarse" undertone_train_scores_of_heads_coarse
+    MixOfHeadsCoarse "mix_of_heads_coarse" undertone_train_mix_of_heads_coarse
+    KeysOfHeadsCoarse "keys_of_heads_coarse" undertone_train_keys_of_heads_coarse
     SoftmaxOfScores "softmax_of_scores" undertone_train_softmax_of_scores
     SoftmaxOfScoresBackward "softmax_of_scores_backward" undertone_train_softmax_of_scores_backward
 }

@@ -12,7 +12,7 @@ use undertone_local::{
 };
 use undertone_models::{ModelError, ModelSpec, PackedBatch, SequenceModel, StateMode};
 
-use crate::call::Kernel;
+use crate::call::{Kernel, Precision};
 use crate::frame::{Extents, Frame, Launch};
 use crate::machine::{Trainer, TrainingMemory};
 use crate::program::{Program, unusable};
@@ -26,11 +26,23 @@ pub const MAX_SLOTS: usize = 65_535;
 ///
 /// # Errors
 /// An error that names the key of the run file.
-pub fn check(spec: &ModelSpec, settings: &UserSettings) -> Result<(), LocalError> {
-    crate::program::check(spec, settings)
+pub fn check(spec: &ModelSpec, settings: &UserSettings, precision: Precision) -> Result<(), LocalError> {
+    crate::program::check(spec, settings, precision)
 }
 
-/// An engine that trains many users at once in the memory of a device such as a GPU: FedAvg of the recurrent word models.
+/// The users that an engine has memory for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capacity {
+    /// Number of users that are trained at once.
+    pub users: usize,
+    /// Tokens of the longest example.
+    pub longest: usize,
+    /// Examples of the user with most of them.
+    pub max_examples: usize,
+}
+
+/// An engine that trains many users at once in the memory of a device such as a GPU: FedAvg of the recurrent word models, and FedAvg and
+/// user-level sampling of transformers.
 ///
 /// Each user has a slot with parameters and activations of its own. The update of a user has the same bits in any slot, beside any
 /// users, and on any machine that rounds by IEEE 754, because every value is computed by one thread from that user's text and the
@@ -39,7 +51,7 @@ pub fn check(spec: &ModelSpec, settings: &UserSettings) -> Result<(), LocalError
 /// # Example
 /// ```
 /// use undertone_device_sum::Emulator;
-/// use undertone_gpu::DeviceEngine;
+/// use undertone_gpu::{Capacity, DeviceEngine, Precision};
 /// use undertone_local::UserSettings;
 /// use undertone_models::ModelSpec;
 ///
@@ -47,7 +59,8 @@ pub fn check(spec: &ModelSpec, settings: &UserSettings) -> Result<(), LocalError
 /// let model = spec.build(50)?;
 /// let settings: UserSettings = serde_json::from_str(r#"{"batch_size": 8, "learning_rate": 0.5}"#)?;
 /// // 16 users at once, none with more than 20 examples or with an example of more than 12 tokens.
-/// let engine = DeviceEngine::new(Emulator::default(), &spec, model.as_ref(), &settings, 16, 12, 20)?;
+/// let capacity = Capacity { users: 16, longest: 12, max_examples: 20 };
+/// let engine = DeviceEngine::new(Emulator::default(), &spec, model.as_ref(), &settings, capacity, Precision::F32)?;
 /// assert!(engine.bytes() < 4_000_000);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -79,7 +92,7 @@ struct Student<'a, 's> {
 }
 
 impl<M: Trainer + Clone> DeviceEngine<M> {
-    /// Takes memory for so many slots, for users of at most `max_examples` examples of at most `longest` tokens each.
+    /// Takes memory for so many users.
     ///
     /// # Errors
     /// A model or an algorithm that this engine does not know; a workspace that is too large to address; the machine has no room.
@@ -88,12 +101,16 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
         spec: &ModelSpec,
         model: &dyn SequenceModel,
         settings: &UserSettings,
-        slots: usize,
-        longest: usize,
-        max_examples: usize,
+        capacity: Capacity,
+        precision: Precision,
     ) -> Result<Self, LocalError> {
-        check(spec, settings)?;
-        let slots = slots.clamp(1, MAX_SLOTS);
+        check(spec, settings, precision)?;
+        let Capacity {
+            users,
+            longest,
+            max_examples,
+        } = capacity;
+        let slots = users.clamp(1, MAX_SLOTS);
         let batch = settings.batch_shape(longest, max_examples);
         // More clip groups than a layout has are not possible, and one is the least.
         let groups = model.layout().groups().len().max(1);
@@ -112,6 +129,7 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
             sequences,
             steps,
             groups: groups as u32,
+            precision,
         };
         let program = Program::new(spec, model, settings, extents)?;
         let frame = *program.frame();
@@ -357,6 +375,10 @@ impl<M: Trainer + Clone> Engine for DeviceEngine<M> {
         for places in places.chunks(self.slots) {
             times.sink += self.group(task, text, places, &mut units, sink)?;
         }
+        let started = Instant::now();
+        sink.end_on_device(&mut units)
+            .map_err(|source| EngineError { place, source })?;
+        times.sink += started.elapsed();
         self.units = Some(units);
         Ok(times)
     }

@@ -1,6 +1,6 @@
 //! The memory of a machine: arrays of a slot's workspace one after another, and what all slots have behind their workspaces.
 
-use crate::call::{Array, Call, Kernel, PARTS, THREADS, place, product_kernel};
+use crate::call::{Array, Call, Kernel, PARTS, Precision, THREADS, place, product_kernel};
 
 /// A kernel, the number of results of a slot that it computes at most, and its arguments.
 pub(crate) type Launch = (Kernel, u64, Call);
@@ -58,6 +58,8 @@ pub(crate) struct Frame {
     pub(crate) behind: u64,
     /// Floats that all slots share.
     pub(crate) shared: u64,
+    /// The numbers that products are made of.
+    pub(crate) precision: Precision,
     /// Three numbers per row.
     pub(crate) statistics: Array,
     /// The parts of the squared distance of each clip group, as doubles.
@@ -75,6 +77,7 @@ pub(crate) struct Extents {
     pub(crate) steps: u32,
     /// Clip groups.
     pub(crate) groups: u32,
+    pub(crate) precision: Precision,
 }
 
 impl Frame {
@@ -85,6 +88,7 @@ impl Frame {
             sequences,
             steps,
             groups,
+            precision,
         } = extents;
         let rows = sequences * steps;
         let mut ground = Ground(Self::common_at(parameters) + common.next_multiple_of(2));
@@ -99,6 +103,7 @@ impl Frame {
             distances: ground.take_shared(slots, 2 * PARTS as u32 * groups),
             factors: ground.take_shared(slots, 2 * groups),
             shared: ground.0,
+            precision,
         }
     }
 
@@ -127,7 +132,7 @@ impl Frame {
         d: Array,
     ) -> Launch {
         let &Extent { rows, cols, depth } = extent;
-        let (kernel, tiles) = product_kernel(u64::from(max_rows), u64::from(cols));
+        let (kernel, tiles) = product_kernel(u64::from(max_rows), u64::from(cols), self.precision);
         let call = Call {
             rows,
             cols,

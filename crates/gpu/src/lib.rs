@@ -5,7 +5,7 @@
 //! | item | what it holds |
 //! |---|---|
 //! | [`DeviceEngine`] | the engine: users in slots, and their updates handed to a sink where they lie |
-//! | [`check()`], [`MAX_SLOTS`] | what the engine can train |
+//! | [`check()`], [`Capacity`], [`MAX_SLOTS`], [`Precision`] | what the engine can train |
 //! | [`self_test()`] | a comparison of a machine with the emulator |
 //! | `open` | an NVIDIA GPU, with the feature `cuda` |
 //! | [`Trainer`], [`TrainingMemory`] | the seam to a machine that runs the kernels |
@@ -33,8 +33,8 @@ mod table;
 mod tests;
 mod transformer;
 
-pub use call::{Array, Call, Kernel};
-pub use engine::{DeviceEngine, MAX_SLOTS, check};
+pub use call::{Array, Call, Kernel, Precision};
+pub use engine::{Capacity, DeviceEngine, MAX_SLOTS, check};
 pub use machine::{Trainer, TrainingMemory};
 #[cfg(feature = "cuda")]
 pub use raw::cuda::open;
@@ -43,6 +43,7 @@ pub use self_test::self_test;
 /// The source of the kernels, in C, as NVRTC compiles it.
 pub const KERNELS: &str = concat!(
     include_str!("../kernels/common.c"),
+    include_str!("../kernels/products.c"),
     include_str!("../kernels/recurrent.c"),
     include_str!("../kernels/transformer.c"),
 );

@@ -3,7 +3,7 @@
 use undertone_local::{Algorithm, Batching, LocalError, UserSettings};
 use undertone_models::{ModelSpec, SequenceModel};
 
-use crate::call::{Call, Kernel};
+use crate::call::{Call, Kernel, Precision};
 use crate::frame::{Extents, Frame, Launch};
 use crate::recurrent::{Recurrent, Shape};
 use crate::transformer::TransformerProgram;
@@ -31,11 +31,19 @@ pub(crate) struct Sizes {
 ///
 /// # Errors
 /// An error that names the key of the run file.
-pub(crate) fn check(spec: &ModelSpec, settings: &UserSettings) -> Result<(), LocalError> {
+pub(crate) fn check(
+    spec: &ModelSpec,
+    settings: &UserSettings,
+    precision: Precision,
+) -> Result<(), LocalError> {
     let (transformer, name) = (spec.context().is_some(), settings.algorithm.name());
     if !transformer && !Shape::knows(spec) {
         let expected = "`dplm`, `stackoverflow`, `cifg`, `transformer` or `llama`";
         return Err(unusable("model.family", expected, spec.family()));
+    }
+    if !transformer && precision != Precision::F32 {
+        let expected = format!("`f32` with model.family = `{}`", spec.family());
+        return Err(unusable("engine.precision", &expected, "bf16"));
     }
     match settings.algorithm {
         Algorithm::FedAvg if transformer && settings.batching == Batching::Stream => {

@@ -1,5 +1,7 @@
 //! A comparison of a machine with the emulator, before the machine trains anybody.
 
+mod coarse;
+
 use std::sync::Mutex;
 
 use undertone_aggregation::{AggregationError, Clipping, NonFinite};
@@ -11,7 +13,8 @@ use undertone_local::{
 use undertone_models::ModelSpec;
 use undertone_text::SpecialIds;
 
-use crate::engine::DeviceEngine;
+use crate::call::Precision;
+use crate::engine::{Capacity, DeviceEngine};
 use crate::machine::Trainer;
 
 /// Ids of the test's models.
@@ -78,7 +81,12 @@ fn bits<M: Trainer + Clone>(
     let model = spec.build(IDS)?;
     let cohort = Cohort::new();
     let max_examples = cohort.0.iter().map(Vec::len).max().unwrap_or(0);
-    let mut engine = DeviceEngine::new(machine, spec, model.as_ref(), settings, 3, 7, max_examples)?;
+    let capacity = Capacity {
+        users: 3,
+        longest: 7,
+        max_examples,
+    };
+    let mut engine = DeviceEngine::new(machine, spec, model.as_ref(), settings, capacity, Precision::F32)?;
     let theta = model.initial_params(1);
     let task = LocalTask {
         round: 0,
@@ -100,7 +108,8 @@ fn bits<M: Trainer + Clone>(
     Ok(sink.0.into_inner().unwrap_or_default())
 }
 
-/// Trains a few invented users on a machine and on the emulator. Each update must have the same bits.
+/// Trains a few invented users on a machine and on the emulator. Each update must have the same bits. Coarse products of integers must have
+/// them, too, because no such sum is rounded.
 ///
 /// # Errors
 /// [`DeviceError::SelfTest`] in an [`AggregationError::Device`] for a bit that differs; the errors of the machine.
@@ -145,5 +154,5 @@ pub fn self_test<M: Trainer + Clone>(machine: &M) -> Result<(), LocalError> {
             return Err(AggregationError::from(DeviceError::SelfTest { kernel }).into());
         }
     }
-    Ok(())
+    coarse::test(machine).map_err(|error| AggregationError::from(error).into())
 }

@@ -17,7 +17,7 @@ use undertone_models::{ModelSpec, SequenceModel};
 use undertone_text::SpecialIds;
 
 use crate::call::{Call, Kernel, count, product};
-use crate::{DeviceEngine, Trainer, TrainingMemory};
+use crate::{Capacity, DeviceEngine, Precision, Trainer, TrainingMemory};
 
 const IDS: usize = 61;
 
@@ -97,6 +97,15 @@ struct World {
     theta: Vec<f32>,
     clipping: Clipping,
     non_finite: NonFinite,
+    precision: Precision,
+}
+
+fn capacity(users: usize, longest: usize, max_examples: usize) -> Capacity {
+    Capacity {
+        users,
+        longest,
+        max_examples,
+    }
 }
 
 impl World {
@@ -109,6 +118,7 @@ impl World {
             model,
             clipping: Clipping::Flat { clip_norm: 0.5 },
             non_finite: NonFinite::Zero,
+            precision: Precision::F32,
         }
     }
 
@@ -131,7 +141,16 @@ impl World {
         settings: &UserSettings,
         slots: usize,
     ) -> DeviceEngine<M> {
-        DeviceEngine::new(machine, &self.spec, self.model.as_ref(), settings, slots, 6, 12).unwrap()
+        let capacity = capacity(slots, 6, 12);
+        DeviceEngine::new(
+            machine,
+            &self.spec,
+            self.model.as_ref(),
+            settings,
+            capacity,
+            self.precision,
+        )
+        .unwrap()
     }
 
     /// The updates of some users of a cohort.
@@ -500,7 +519,15 @@ fn what_the_engine_does_not_know_is_an_error_that_names_the_key() {
         let spec: ModelSpec = serde_json::from_str(spec).unwrap();
         let model = spec.build(IDS).unwrap();
         let settings: UserSettings = serde_json::from_str(keys).unwrap();
-        let engine = DeviceEngine::new(Emulator::default(), &spec, model.as_ref(), &settings, 2, 6, 12);
+        let capacity = capacity(2, 6, 12);
+        let engine = DeviceEngine::new(
+            Emulator::default(),
+            &spec,
+            model.as_ref(),
+            &settings,
+            capacity,
+            Precision::F32,
+        );
         engine.err().unwrap().to_string()
     };
     let transformer = r#"{"family":"transformer","layers":1,"width":4,"heads":1}"#;
@@ -547,7 +574,7 @@ proptest! {
     ) {
         use crate::call::header;
         use crate::{frame::{Extents, Frame}, table::Table};
-        let extents = Extents { slots: 6, sequences: 4, steps: 6, groups: 1 };
+        let extents = Extents { slots: 6, sequences: 4, steps: 6, groups: 1, precision: Precision::F32 };
         let frame = Frame::new(extents, 1, IDS as u32, 1, 0);
         let chosen = chosen % users.len();
         let settings = settings(r#""batch_size": 4, "learning_rate": 0.5"#);

@@ -7,18 +7,37 @@ use undertone_local::{Algorithm, LocalError};
 use undertone_models::{ModelSpec, SequenceModel, Transformer};
 
 use crate::call::{
-    Array, Call, Kernel, LANES, PARTS, SPANS, THREADS, Tile, count, norm, place, product, shift,
+    Array, Call, Kernel, LANES, PARTS, Precision, SPANS, THREADS, Tile, count, norm, place, product, shift,
 };
 use crate::frame::{Extent, Extents, Frame, Launch};
 use crate::program::{Sizes, unusable};
 use room::{Kept, Room};
 use shape::{Block, Linear, Norm, Shape, Tensor};
 
-/// The tiles of the kernels of attention, as `kernels/transformer.c` has them.
-const SCORES: Tile = Tile { rows: 64, cols: 128 };
-const MIX: Tile = Tile { rows: 64, cols: 64 };
-/// The tiles of the gradients of matrices.
-const GRADIENT: Tile = Tile { rows: 64, cols: 128 };
+/// The products that have kernels of their own for transformers, in both precisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Spans,
+    Scores,
+    Mix,
+    Keys,
+}
+
+impl Work {
+    /// The kernel and its tile, as `kernels/transformer.c` has them.
+    fn kernel(self, precision: Precision) -> (Kernel, Tile) {
+        let (fine, coarse, cols) = match self {
+            Self::Spans => (Kernel::ProductOfSpans, Kernel::ProductOfSpansCoarse, 128),
+            Self::Scores => (Kernel::ScoresOfHeads, Kernel::ScoresOfHeadsCoarse, 128),
+            Self::Mix => (Kernel::MixOfHeads, Kernel::MixOfHeadsCoarse, 64),
+            Self::Keys => (Kernel::KeysOfHeads, Kernel::KeysOfHeadsCoarse, 64),
+        };
+        match precision {
+            Precision::F32 => (fine, Tile { rows: 64, cols }),
+            Precision::Bf16 => (coarse, Tile { rows: 128, cols }),
+        }
+    }
+}
 
 /// Makes the calls of the kernels for a transformer.
 pub(crate) struct TransformerProgram {
@@ -330,8 +349,9 @@ impl Step<'_> {
             },
             ..self.call()
         };
-        let tiles = GRADIENT.count(u64::from(rows), u64::from(cols)) * u64::from(SPANS);
-        self.calls.push((Kernel::ProductOfSpans, tiles * THREADS, call));
+        let (kernel, tile) = Work::Spans.kernel(self.room.frame.precision);
+        let tiles = tile.count(u64::from(rows), u64::from(cols)) * u64::from(SPANS);
+        self.calls.push((kernel, tiles * THREADS, call));
         let call = Call {
             rows,
             cols,
@@ -355,7 +375,7 @@ impl Step<'_> {
         self.prepare_heads(block, kept);
         self.attend(kept);
         let [_, _, values] = self.heads_of(kept.qkv);
-        self.attention(Kernel::MixOfHeads, MIX, (room.scores, values, kept.attended));
+        self.attention(Work::Mix, (room.scores, values, kept.attended));
         self.start_residual(&block.o, input, kept.middle);
         self.linear(&block.o, kept.attended, kept.middle, kept.narrow[1], true);
         self.norm(block.norm2, whole, kept.middle, kept.norm2, kept.stats2);
@@ -436,7 +456,8 @@ impl Step<'_> {
     }
 
     /// A kernel over the heads of queries, or over those of keys.
-    fn attention(&mut self, kernel: Kernel, tile: Tile, (a, b, c): (Array, Array, Array)) {
+    fn attention(&mut self, work: Work, (a, b, c): (Array, Array, Array)) {
+        let (kernel, tile) = work.kernel(self.room.frame.precision);
         let [heads, key_heads] = self.shape.heads();
         let depth = self.shape.head_width();
         let rows = self.sizes.steps;
@@ -452,11 +473,7 @@ impl Step<'_> {
             c,
             ..self.call()
         };
-        let cols = if kernel == Kernel::ScoresOfHeads {
-            rows
-        } else {
-            depth
-        };
+        let cols = if work == Work::Scores { rows } else { depth };
         let tiles = tile.count(u64::from(rows), u64::from(cols));
         let pieces = u64::from(self.sizes.sequences) * u64::from(heads);
         self.calls.push((kernel, pieces * tiles * THREADS, call));
@@ -466,7 +483,7 @@ impl Step<'_> {
     fn attend(&mut self, kept: &Kept) {
         let [queries, keys, _] = self.heads_of(kept.qkv);
         let scores = self.room.scores;
-        self.attention(Kernel::ScoresOfHeads, SCORES, (queries, keys, scores));
+        self.attention(Work::Scores, (queries, keys, scores));
         self.softmax(Kernel::SoftmaxOfScores, Array::default());
     }
 
@@ -614,11 +631,11 @@ impl Step<'_> {
         let [queries, keys, values] = self.heads_of(kept.qkv);
         let [of_queries, of_keys, of_values] = self.heads_of(room.qkv_gradient);
         let (scores, of_scores) = (room.scores, room.scores_gradient);
-        self.attention(Kernel::KeysOfHeads, MIX, (scores, of_attended, of_values));
-        self.attention(Kernel::ScoresOfHeads, SCORES, (of_attended, values, of_scores));
+        self.attention(Work::Keys, (scores, of_attended, of_values));
+        self.attention(Work::Scores, (of_attended, values, of_scores));
         self.softmax(Kernel::SoftmaxOfScoresBackward, of_scores);
-        self.attention(Kernel::MixOfHeads, MIX, (of_scores, keys, of_queries));
-        self.attention(Kernel::KeysOfHeads, MIX, (of_scores, queries, of_keys));
+        self.attention(Work::Mix, (of_scores, keys, of_queries));
+        self.attention(Work::Keys, (of_scores, queries, of_keys));
         self.turn(room.qkv_gradient, true);
         if let Some(norms) = block.of_heads {
             let raw = self.heads_of(kept.raw);

@@ -58,7 +58,8 @@ pub trait UpdateSink: Sync {
     /// Takes the updates of the users at these places from the memory of a device such as a GPU, one unit of the part for each.
     ///
     /// The provided method copies every update to the host and calls [`accept`](Self::accept). A sink that adds up lets the device do
-    /// it by [`BoundedSum::add_on_device`](undertone_aggregation::BoundedSum::add_on_device).
+    /// it by [`BoundedSum::keep_on_device`](undertone_aggregation::BoundedSum::keep_on_device) and takes
+    /// the sum at the end.
     ///
     /// # Errors
     /// The errors of [`accept`](Self::accept) and of the device, and a number of places or outcomes that differs from the units.
@@ -74,6 +75,14 @@ pub trait UpdateSink: Sync {
             part.update(unit, &mut update)?;
             self.accept(place, &update, outcome)?;
         }
+        Ok(())
+    }
+
+    /// Takes the sum that a device keeps of the parts before. An engine on a device calls this after the last part of its work.
+    ///
+    /// # Errors
+    /// The device failed, or a value of the sum is larger than its units can make it.
+    fn end_on_device(&self, _: &mut dyn DevicePart) -> Result<()> {
         Ok(())
     }
 
@@ -249,7 +258,11 @@ mod tests {
             Ok(())
         }
 
-        fn apply(&mut self, _: &[Factor]) -> Result<DeviceSum, AggregationError> {
+        fn add(&mut self, _: &[Factor]) -> Result<(), AggregationError> {
+            panic!("the provided method asks for updates alone");
+        }
+
+        fn take(&mut self) -> Result<DeviceSum, AggregationError> {
             panic!("the provided method asks for updates alone");
         }
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use undertone_coordinator::task::TaskConfig;
 use undertone_data::Partition;
 use undertone_device_sum::Emulator;
-use undertone_gpu::{DeviceEngine, Trainer};
+use undertone_gpu::{Capacity, DeviceEngine, Precision, Trainer};
 use undertone_local::{CpuEngine, Engine};
 use undertone_models::SequenceModel;
 
@@ -16,7 +16,7 @@ const USERS: usize = 64;
 /// The sentence of a run on a GPU about the assumptions of its guarantee.
 const ASSUMES_THE_GPU: &str = "A GPU computed the updates and their sum. The guarantee assumes that it computes what its kernels say. The \
      sum is one of integers, so it has the bits that the processor would give. A user's update is computed from that user's text and \
-     the model alone. In each part of a round the processor computed the exact norm of one user again, chosen at random.";
+     the model alone. In each round the processor computed the exact norm of one user again, chosen at random.";
 
 /// `[engine]`: the machine that trains users. It decides the last bits of the model, so it is a part of the run file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -30,12 +30,18 @@ pub enum EngineConfig {
         /// Number of users that are trained at once. The result does not depend on it.
         #[serde(default = "users")]
         users: usize,
+        /// The numbers that products are made of.
+        #[serde(default)]
+        precision: Precision,
     },
     /// The kernels of the GPU on the processor. They give the bits of the GPU, far more slowly than `processor` trains.
     Emulator {
         /// Number of users that are trained at once. The result does not depend on it.
         #[serde(default = "users")]
         users: usize,
+        /// The numbers that products are made of.
+        #[serde(default)]
+        precision: Precision,
     },
 }
 
@@ -54,7 +60,7 @@ impl EngineConfig {
     /// # Errors
     /// An error that names the key.
     pub(crate) fn validate(self, task: &TaskConfig) -> Result<()> {
-        let (Self::Gpu { users } | Self::Emulator { users }) = self else {
+        let (Self::Gpu { users, precision } | Self::Emulator { users, precision }) = self else {
             return Ok(());
         };
         if !(1..=undertone_gpu::MAX_SLOTS).contains(&users) {
@@ -66,7 +72,7 @@ impl EngineConfig {
                 "no table beside `engine`: updates that a secure sum encodes are trained on the processor";
             return Err(RunError::value("aggregation", expected, "one"));
         }
-        Ok(undertone_gpu::check(&task.model, &task.user_update)?)
+        Ok(undertone_gpu::check(&task.model, &task.user_update, precision)?)
     }
 
     /// The assumption about the machine that the guarantee rests on, where there is one.
@@ -87,9 +93,15 @@ impl EngineConfig {
     ) -> Result<Box<dyn Engine>> {
         match self {
             Self::Processor => Ok(Box::new(processor(task, model, users, threads))),
-            Self::Emulator { users: slots } => on(Emulator::default(), slots, task, model, users),
+            Self::Emulator {
+                users: slots,
+                precision,
+            } => on(Emulator::default(), (slots, precision), task, model, users),
             #[cfg(feature = "cuda")]
-            Self::Gpu { users: slots } => on(undertone_gpu::open(0)?, slots, task, model, users),
+            Self::Gpu {
+                users: slots,
+                precision,
+            } => on(undertone_gpu::open(0)?, (slots, precision), task, model, users),
             #[cfg(not(feature = "cuda"))]
             Self::Gpu { .. } => {
                 let expected =
@@ -129,21 +141,18 @@ fn sizes(users: &Partition<'_>) -> (usize, usize) {
 
 fn on<M: Trainer + Clone + 'static>(
     machine: M,
-    slots: usize,
+    (slots, precision): (usize, Precision),
     task: &TaskConfig,
     model: &dyn SequenceModel,
     users: &Partition<'_>,
 ) -> Result<Box<dyn Engine>> {
     let (longest, max_examples) = sizes(users);
     let settings = &task.user_update;
-    let engine = DeviceEngine::new(
-        machine,
-        &task.model,
-        model,
-        settings,
-        slots,
+    let capacity = Capacity {
+        users: slots,
         longest,
         max_examples,
-    )?;
+    };
+    let engine = DeviceEngine::new(machine, &task.model, model, settings, capacity, precision)?;
     Ok(Box::new(engine))
 }

@@ -20,7 +20,7 @@ pub(crate) fn kernels<M: Trainer + Clone>(machine: &M) -> anyhow::Result<Value> 
     undertone_gpu::self_test(machine)?;
     let mut values = 0;
     let mut differing = 0;
-    for world in World::all(true)? {
+    for world in World::exact(true)? {
         let cohort = Cohort::uneven(9, 11, 7, world.ids);
         let of = |kept: Vec<(usize, Vec<f32>, LocalOutcome)>| -> Vec<u32> {
             kept.iter()
@@ -52,8 +52,8 @@ pub(crate) fn kernels<M: Trainer + Clone>(machine: &M) -> anyhow::Result<Value> 
 pub(crate) fn independence<M: Trainer + Clone>(machine: &M, small: bool) -> anyhow::Result<Value> {
     let (users, settings) = if small { (7, 3) } else { (48, 6) };
     let (mut tried, mut differing) = (0, 0);
-    for world in World::all(small)? {
-        let cohort = Cohort::uneven(users, 12, 9, world.ids);
+    for world in World::every(small)? {
+        let cohort = world.cohort(users, 12, small);
         let mut alone = Vec::new();
         let mut engine = world.engine(machine, &cohort, 1)?;
         for place in cohort.places() {
@@ -90,8 +90,8 @@ pub(crate) fn determinism<M: Trainer + Clone>(machine: &M, small: bool) -> anyho
     let (users, rounds) = if small { (6, 2) } else { (64, 5) };
     let digest = || -> anyhow::Result<String> {
         let mut digest = Sha256::new();
-        for mut world in World::all(small)? {
-            let cohort = Cohort::uneven(users, 12, 9, world.ids);
+        for mut world in World::exact(small)? {
+            let cohort = world.cohort(users, 12, small);
             let mut engine = world.engine(machine, &cohort, 32)?;
             for _ in 0..rounds {
                 let sink = Sum::new(world.bound(), true);
@@ -114,7 +114,7 @@ pub(crate) fn determinism<M: Trainer + Clone>(machine: &M, small: bool) -> anyho
             .collect())
     };
     let (first, second) = (digest()?, digest()?);
-    Ok(json!({"digest": first, "rounds": 5 * rounds, "holds": first == second}))
+    Ok(json!({"digest": first, "rounds": World::exact(small)?.len() * rounds, "holds": first == second}))
 }
 
 /// A part of a device whose first norm is wrong.
@@ -141,16 +141,20 @@ impl DevicePart for Faulty<'_> {
         self.0.update(unit, into)
     }
 
-    fn apply(&mut self, factors: &[Factor]) -> Result<DeviceSum, AggregationError> {
-        self.0.apply(factors)
+    fn add(&mut self, factors: &[Factor]) -> Result<(), AggregationError> {
+        self.0.add(factors)
+    }
+
+    fn take(&mut self) -> Result<DeviceSum, AggregationError> {
+        self.0.take()
     }
 }
 
 /// Sums of trained updates and of hostile vectors, and an audit of a wrong norm.
 pub(crate) fn exactness<M: Trainer + Clone>(machine: &M, small: bool) -> anyhow::Result<Value> {
     let (mut values, mut differing) = (0, 0);
-    for world in World::all(small)? {
-        let cohort = Cohort::uneven(if small { 6 } else { 40 }, 12, 9, world.ids);
+    for world in World::every(small)? {
+        let cohort = world.cohort(if small { 6 } else { 40 }, 12, small);
         let mut sums = Vec::new();
         for on_device in [true, false] {
             let sink = Sum::new(world.bound(), on_device);
@@ -187,7 +191,7 @@ pub(crate) fn exactness<M: Trainer + Clone>(machine: &M, small: bool) -> anyhow:
         }
         on_device.add_on_device(&mut slots, &[0.75; 8], &[7])?;
     }
-    let steps = |sum| Sum { sum, on_device: true }.steps();
+    let steps = |sum| Sum::of(sum).steps();
     let (on_device, on_host) = (steps(on_device)?, steps(on_host)?);
     values += on_device.len();
     differing += on_device.iter().zip(&on_host).filter(|(a, b)| a != b).count();

@@ -149,16 +149,14 @@ impl<M: Trainer> Trainer for Timed<M> {
 
 /// One round of one model, a line per kernel and extent, the slowest first. Waiting makes the round itself slower than without.
 pub(crate) fn run<M: Trainer + Clone>(machine: &M, arguments: &Arguments) -> anyhow::Result<Value> {
-    let (users, examples, tokens) = match arguments.small {
-        true => (4, 8, 5),
-        false => (128, 32, 20),
-    };
-    let users = arguments.users.unwrap_or(users);
     let mut models = serde_json::Map::new();
-    for world in World::all(arguments.small)?.into_iter().filter(|world| {
-        let wanted = arguments.model.as_deref();
-        wanted.map_or(["dplm", "cifg"].contains(&world.name), |name| name == world.name)
-    }) {
+    for world in World::measured(arguments)? {
+        let (users, examples, tokens) = match (arguments.small, world.spec.context().is_some()) {
+            (true, _) => (4, 4, 5),
+            (false, false) => (128, 32, 20),
+            (false, true) => (2, 16, 512),
+        };
+        let users = arguments.users.unwrap_or(users);
         let timed = Timed::new(machine.clone())?;
         let cohort = Cohort::even(users, examples, tokens, world.ids);
         let mut engine = world.engine(&timed, &cohort, users)?;

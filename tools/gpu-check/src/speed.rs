@@ -12,18 +12,17 @@ use crate::world::{Cohort, Sum, World};
 ///
 /// A line `speed {...}` per measurement is printed at once.
 pub(crate) fn run<M: Trainer + Clone>(machine: &M, arguments: &Arguments) -> anyhow::Result<Value> {
-    let (counts, examples, tokens) = match arguments.small {
-        true => (vec![2, 4], 8, 5),
-        false => (vec![32, 128, 512], 32, 20),
-    };
     let rounds = if arguments.small { 1 } else { arguments.rounds };
-    let counts = arguments.users.map_or(counts, |users| vec![users]);
     let mut lines = Vec::new();
-    for world in World::all(arguments.small)?.into_iter().filter(|world| {
-        let wanted = arguments.model.as_deref();
-        wanted.map_or(["dplm", "cifg"].contains(&world.name), |name| name == world.name)
-    }) {
-        for &users in &counts {
+    for world in World::measured(arguments)? {
+        let transformer = world.spec.context().is_some();
+        let (counts, examples, tokens) = match (arguments.small, transformer) {
+            (true, false) => (vec![2, 4], 8, 5),
+            (true, true) => (vec![2], 4, 12),
+            (false, false) => (vec![32, 128, 512], 32, 20),
+            (false, true) => (vec![2, 8], 16, 512),
+        };
+        for users in arguments.users.map_or(counts, |users| vec![users]) {
             let cohort = Cohort::even(users, examples, tokens, world.ids);
             let mut engine = world.engine(machine, &cohort, users)?;
             let mut seconds = Vec::new();

@@ -1,15 +1,20 @@
 //! Invented users and models.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
-use undertone_aggregation::{AggregationError, Bound, BoundedSum, Clipping, DevicePart, NonFinite};
-use undertone_gpu::{DeviceEngine, Trainer};
+use anyhow::{Context, bail};
+use undertone_aggregation::{
+    AggregationError, Bound, BoundedSum, Clipping, DevicePart, DeviceUnits, NonFinite,
+};
+use undertone_gpu::{Capacity, DeviceEngine, Precision, Trainer};
 use undertone_local::{
     Algorithm, Batching, CohortText, Engine, LocalError, LocalOutcome, LocalTask, MicrobatchOutcome,
     UpdateSink, UserSettings, Work, check_units,
 };
 use undertone_models::{ModelSpec, SequenceModel};
 use undertone_text::SpecialIds;
+
+use crate::Arguments;
 
 /// A model with its words.
 pub(crate) struct World {
@@ -20,6 +25,7 @@ pub(crate) struct World {
     pub(crate) ids: u32,
     pub(crate) clipping: Clipping,
     pub(crate) settings: UserSettings,
+    pub(crate) precision: Precision,
 }
 
 impl World {
@@ -50,7 +56,135 @@ impl World {
                 max_examples: None,
                 weight_cap: None,
             },
+            precision: Precision::F32,
         })
+    }
+
+    /// A transformer under user-level sampling. With `adapters` these alone are trained.
+    fn transformer(
+        name: &'static str,
+        sizes: &str,
+        ids: u32,
+        group: u32,
+        adapters: bool,
+    ) -> anyhow::Result<Self> {
+        let lora = if adapters {
+            r#","lora":{"rank":8,"alpha":16.0,"targets":["qkv"]}"#
+        } else {
+            ""
+        };
+        let spec: ModelSpec = serde_json::from_str(&format!("{{{sizes}{lora}}}"))?;
+        let whole = spec.transformer(ids as usize)?.context("a transformer")?;
+        let base = whole.initial_params(2);
+        let model: Box<dyn SequenceModel> = match spec.lora() {
+            Some(lora) => Box::new(whole.with_lora(base, lora)?),
+            None => Box::new(whole),
+        };
+        let mut settings: UserSettings = serde_json::from_str(r#"{"algorithm":"uls","group_size":1}"#)?;
+        (settings.group_size, settings.batch_size) = (Some(group), Some(group as usize));
+        Ok(Self {
+            name,
+            theta: model.initial_params(3),
+            model,
+            spec,
+            ids,
+            clipping: Clipping::Flat { clip_norm: 0.3 },
+            settings,
+            precision: Precision::F32,
+        })
+    }
+
+    /// GPT-2 with 124 million parameters and user-level sampling, whole and with adapters, or a small one; in both precisions.
+    fn gpt2(small: bool, measured: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Self>> {
+        let (sizes, ids, group) = match small {
+            true => (
+                r#""family":"transformer","layers":2,"width":16,"heads":2,"context":24"#,
+                97,
+                4,
+            ),
+            false => (
+                r#""family":"transformer","layers":12,"width":768,"heads":12,"context":1024"#,
+                50_257,
+                16,
+            ),
+        };
+        let mut all = Vec::new();
+        for (name, precision, adapters) in [
+            ("gpt2", Precision::Bf16, false),
+            ("gpt2_f32", Precision::F32, false),
+            ("gpt2_lora", Precision::Bf16, true),
+        ] {
+            if measured(name) {
+                let world = Self::transformer(name, sizes, ids, group, adapters)?;
+                all.push(Self { precision, ..world });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Small transformers of both families in single precision, under user-level sampling and FedAvg.
+    pub(crate) fn transformers() -> anyhow::Result<Vec<Self>> {
+        let gpt = r#""family":"transformer","layers":2,"width":24,"heads":3,"context":200"#;
+        let llama = r#""family":"llama","layers":2,"width":32,"heads":4,"key_heads":2,"inner":40,"context":200,"head_norms":true"#;
+        let mut all = vec![
+            Self::transformer("gpt", gpt, 211, 5, false)?,
+            Self::transformer("llama", llama, 211, 5, false)?,
+            Self::transformer("gpt_lora", gpt, 211, 5, true)?,
+        ];
+        let mut fedavg = Self::transformer("gpt_fedavg", gpt, 211, 5, false)?;
+        fedavg.settings = Self::all(true)?.remove(0).settings;
+        fedavg.settings.learning_rate = Some(0.05);
+        all.push(fedavg);
+        Ok(all)
+    }
+
+    /// The recurrent models and the small transformers, all in single precision.
+    pub(crate) fn exact(small: bool) -> anyhow::Result<Vec<Self>> {
+        let mut all = Self::all(small)?;
+        all.extend(Self::transformers()?);
+        Ok(all)
+    }
+
+    /// Users of different sizes: sentences for recurrent models, and for transformers texts that are longer than a tile where `small` is not
+    /// asked for.
+    pub(crate) fn cohort(&self, users: usize, examples: u32, small: bool) -> Cohort {
+        let tokens = if self.spec.context().is_some() && !small {
+            150
+        } else {
+            9
+        };
+        Cohort::uneven(users, examples, tokens, self.ids)
+    }
+
+    /// The models of the steps that measure time: those of the argument `--model`, or two recurrent ones and a transformer.
+    pub(crate) fn measured(arguments: &Arguments) -> anyhow::Result<Vec<Self>> {
+        let wanted = arguments.model.as_deref();
+        let measured = |name: &str| match wanted {
+            Some(wanted) => name == wanted,
+            None => ["dplm", "cifg", "gpt2", "gpt2_lora"].contains(&name),
+        };
+        let mut all = Self::all(arguments.small)?;
+        all.retain(|world| measured(world.name));
+        all.extend(Self::gpt2(arguments.small, measured)?);
+        if all.is_empty() {
+            bail!(
+                "--model: expected a model of this program, got {}",
+                wanted.unwrap_or_default()
+            );
+        }
+        Ok(all)
+    }
+
+    /// These and the coarse transformers.
+    pub(crate) fn every(small: bool) -> anyhow::Result<Vec<Self>> {
+        let mut all = Self::exact(small)?;
+        for world in Self::transformers()? {
+            all.push(Self {
+                precision: Precision::Bf16,
+                ..world
+            });
+        }
+        Ok(all)
     }
 
     /// The five models that the engine knows: the published sizes, or small ones.
@@ -133,14 +267,19 @@ impl World {
         slots: usize,
     ) -> Result<DeviceEngine<M>, LocalError> {
         let (longest, max_examples) = cohort.sizes();
+        let capacity = Capacity {
+            users: slots,
+            longest,
+            max_examples,
+        };
+        let (model, settings) = (self.model.as_ref(), &self.settings);
         DeviceEngine::new(
             machine.clone(),
             &self.spec,
-            self.model.as_ref(),
-            &self.settings,
-            slots,
-            longest,
-            max_examples,
+            model,
+            settings,
+            capacity,
+            self.precision,
         )
     }
 
@@ -255,13 +394,25 @@ impl UpdateSink for Kept {
 pub(crate) struct Sum {
     pub(crate) sum: BoundedSum,
     pub(crate) on_device: bool,
+    /// The units whose sum a device keeps.
+    kept: Mutex<DeviceUnits>,
 }
 
 impl Sum {
     pub(crate) fn new(bound: Bound, on_device: bool) -> Self {
         Self {
-            sum: BoundedSum::new(bound),
             on_device,
+            ..Self::of(BoundedSum::new(bound))
+        }
+    }
+
+    /// A sum that is complete.
+    pub(crate) fn of(sum: BoundedSum) -> Self {
+        let kept = Mutex::new(DeviceUnits::none(sum.bound()));
+        Self {
+            sum,
+            on_device: true,
+            kept,
         }
     }
 
@@ -291,7 +442,10 @@ impl UpdateSink for Sum {
         check_units(places, outcomes, part)?;
         if self.on_device {
             let weights: Vec<f64> = outcomes.iter().map(|outcome| outcome.weight).collect();
-            self.sum.add_on_device(part, &weights, &[places.len() - 1])?;
+            // One unit is audited, as in a round of a run.
+            let audited: &[usize] = if places.contains(&0) { &[0] } else { &[] };
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            self.sum.keep_on_device(part, &weights, audited, &mut kept)?;
             return Ok(());
         }
         let mut update = vec![0.0; part.parameters()];
@@ -300,6 +454,11 @@ impl UpdateSink for Sum {
             self.sum.add(&update, outcome.weight)?;
         }
         Ok(())
+    }
+
+    fn end_on_device(&self, part: &mut dyn DevicePart) -> Result<(), LocalError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(self.sum.merge_kept(part, &mut kept)?)
     }
 
     fn accept_microbatch(&self, number: usize, _: &[f32], _: MicrobatchOutcome) -> Result<(), LocalError> {

@@ -36,20 +36,31 @@ pub trait DevicePart: Send {
     /// No such unit, a wrong length, or the device failed.
     fn update(&mut self, unit: usize, into: &mut [f32]) -> Result<()>;
 
-    /// Adds up the updates, scaled by the factors of their units.
+    /// Adds the updates, scaled by the factors of their units, to the sum in the memory of the device.
     ///
     /// # Errors
     /// Factors of another number of units or groups, or the device failed.
-    fn apply(&mut self, factors: &[Factor]) -> Result<DeviceSum>;
+    fn add(&mut self, factors: &[Factor]) -> Result<()>;
+
+    /// Brings the sum to the host, and sets that of the device to zeros.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn take(&mut self) -> Result<DeviceSum>;
 
     /// Lends memory of the host for one update, so that a part need not take it anew. It may be empty.
     fn lend(&mut self) -> Wiped<f32> {
         Wiped::default()
     }
 
-    /// Takes back the memory of an update and of a sum that is merged.
-    fn take_back(&mut self, update: Wiped<f32>, sum: DeviceSum) {
-        drop((update, sum));
+    /// Takes back the memory that it lent.
+    fn take_back(&mut self, update: Wiped<f32>) {
+        drop(update);
+    }
+
+    /// Takes back the memory of a sum that is merged.
+    fn take_back_sum(&mut self, sum: DeviceSum) {
+        drop(sum);
     }
 }
 
@@ -181,6 +192,10 @@ impl DeviceUnits {
         self.units += 1;
         self.weight = self.weight.saturating_add(factor.weight);
         Ok(())
+    }
+
+    fn count_all(&mut self, factors: &[Factor]) -> Result<()> {
+        factors.iter().try_for_each(|factor| self.count(factor))
     }
 }
 
@@ -331,6 +346,26 @@ impl BoundedSum {
         weights: &[f64],
         audited: &[usize],
     ) -> Result<Vec<Added>> {
+        let mut kept = DeviceUnits::none(&self.bound);
+        let added = self.keep_on_device(part, weights, audited, &mut kept)?;
+        self.merge_kept(part, &mut kept)?;
+        Ok(added)
+    }
+
+    /// Adds the units of a part as [`add_on_device`](Self::add_on_device) does, but leaves their sum in the memory of the device.
+    ///
+    /// `kept` counts the units whose sum is there. A caller begins with [`DeviceUnits::none`], calls this for each part, and ends with
+    /// [`merge_kept`](Self::merge_kept). The sum is merged earlier where more units could leave its range.
+    ///
+    /// # Errors
+    /// The errors of [`add_on_device`](Self::add_on_device).
+    pub fn keep_on_device(
+        &self,
+        part: &mut dyn DevicePart,
+        weights: &[f64],
+        audited: &[usize],
+        kept: &mut DeviceUnits,
+    ) -> Result<Vec<Added>> {
         let units = part.units();
         check_len("weights of the device's units", units, weights.len())?;
         check_len(
@@ -343,10 +378,13 @@ impl BoundedSum {
             return Err(setting("audited", "below the number of units", unit as f64));
         }
         let mut update = part.lend();
-        update.resize(self.bound.layout.len(), 0.0);
+        let copy = |part: &mut dyn DevicePart, unit: usize, update: &mut Wiped<f32>| {
+            update.resize(self.bound.layout.len(), 0.0);
+            part.update(unit, update)
+        };
         if self.bound.clipping == Clipping::None {
             let add = |(unit, &weight)| {
-                part.update(unit, &mut update)?;
+                copy(part, unit, &mut update)?;
                 self.add(&update, weight)
             };
             return weights.iter().enumerate().map(add).collect();
@@ -356,7 +394,7 @@ impl BoundedSum {
         check_len("norms of the device", units * groups.len(), norms.len())?;
         let of_unit = |unit: usize| &norms[unit * groups.len()..(unit + 1) * groups.len()];
         for &unit in audited {
-            part.update(unit, &mut update)?;
+            copy(part, unit, &mut update)?;
             if !is_norm(of_unit(unit), &groups, &update) {
                 return Err(AggregationError::DeviceNorm { unit });
             }
@@ -370,24 +408,42 @@ impl BoundedSum {
                 }
                 Err(error) => {
                     // The host names the value, as it does for an update of its own.
-                    part.update(unit, &mut update)?;
+                    copy(part, unit, &mut update)?;
                     return Err(self.measure(&update, weight).err().unwrap_or(error));
                 }
                 Ok(factor) => factor,
             });
         }
         // Before the device adds anything: its sum has no other check of its range.
-        self.reach(&factors)?;
-        let sum = part.apply(&factors)?;
-        self.merge_device(&sum, &factors)?;
-        part.take_back(update, sum);
+        if kept.clone().count_all(&factors).is_err() {
+            self.merge_kept(part, kept)?;
+        }
+        kept.count_all(&factors)?;
+        part.add(&factors)?;
+        part.take_back(update);
         Ok(factors.iter().map(Factor::added).collect())
+    }
+
+    /// Merges the sum that a device keeps of these units, and sets both to zero. Without units nothing is asked of the device.
+    ///
+    /// # Errors
+    /// The errors of [`merge_device`](Self::merge_device) and of the device.
+    pub fn merge_kept(&self, part: &mut dyn DevicePart, kept: &mut DeviceUnits) -> Result<()> {
+        let units = std::mem::replace(kept, DeviceUnits::none(&self.bound));
+        if units.units == 0 {
+            return Ok(());
+        }
+        let sum = part.take()?;
+        check_len("sum of the device", self.bound.layout.len(), sum.0.len())?;
+        self.merge_part(0, &sum, &units)?;
+        part.take_back_sum(sum);
+        Ok(())
     }
 
     /// Counts the units of these factors.
     fn reach(&self, factors: &[Factor]) -> Result<DeviceUnits> {
         let mut units = DeviceUnits::none(&self.bound);
-        factors.iter().try_for_each(|factor| units.count(factor))?;
+        units.count_all(factors)?;
         Ok(units)
     }
 }

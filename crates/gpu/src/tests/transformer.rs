@@ -46,6 +46,7 @@ fn world(spec: ModelSpec) -> World {
         model,
         clipping: Clipping::Flat { clip_norm: 0.5 },
         non_finite: NonFinite::Zero,
+        precision: Precision::F32,
     }
 }
 
@@ -138,12 +139,49 @@ fn several_steps_give_the_updates_of_the_processor() {
 #[test]
 fn an_update_has_the_same_bits_in_any_slot_beside_any_users_on_any_grid() {
     for spec in specs() {
-        let world = world(spec);
-        for settings in [
-            uls(),
-            settings(r#""batch_size": 3, "learning_rate": 0.1, "epochs": 2"#),
+        let mut world = world(spec);
+        for (settings, precision) in [
+            (uls(), Precision::F32),
+            (
+                settings(r#""batch_size": 3, "learning_rate": 0.1, "epochs": 2"#),
+                Precision::F32,
+            ),
+            (uls(), Precision::Bf16),
         ] {
+            world.precision = precision;
             assert_eq!(differing_bits(&world, &settings, grid), 0, "{:?}", world.spec);
+        }
+    }
+}
+
+/// Factors that are rounded to eight binary digits leave the direction of a gradient almost as it is.
+#[test]
+fn coarse_products_give_nearly_the_gradient_of_double_precision() {
+    for spec in specs() {
+        let mut world = world(spec);
+        world.precision = Precision::Bf16;
+        let (settings, cohort) = (uls(), cohort());
+        let mut engine = world.engine(Emulator::default(), &settings, 3);
+        let updates = world.updates(&mut engine, &settings, &cohort, &EVERYONE);
+        for place in EVERYONE {
+            let (expected, loss) = exact(&world, &settings, &cohort, place);
+            let (update, outcome) = &updates[&place];
+            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            let got: Vec<f64> = update.iter().copied().map(f64::from).collect();
+            let lengths = (dot(&expected, &expected) * dot(&got, &got)).sqrt();
+            assert!(
+                lengths == 0.0 || dot(&expected, &got) >= 0.999 * lengths,
+                "{:?} {place}: {}",
+                world.spec,
+                dot(&expected, &got) / lengths
+            );
+            assert!(
+                (outcome.loss_sum - loss).abs() <= 0.01 * loss,
+                "{} {loss}",
+                outcome.loss_sum
+            );
+            // They are not the products of single precision.
+            assert!(lengths == 0.0 || dot(&expected, &got) < (1.0 - 1e-9) * lengths);
         }
     }
 }
@@ -161,14 +199,15 @@ fn long_sequences_have_the_gradient_of_double_precision() {
         (0..16).map(|i| example(150 - i)).collect(),
         vec![example(65), example(64), example(1)],
     ]);
+    let (spec, model) = (&world.spec, world.model.as_ref());
+    let users = capacity(2, 150, 16);
     let mut engine = DeviceEngine::new(
         Emulator::default(),
-        &world.spec,
-        world.model.as_ref(),
+        spec,
+        model,
         &settings,
-        2,
-        150,
-        16,
+        users,
+        world.precision,
     )
     .unwrap();
     let updates = world.updates(&mut engine, &settings, &cohort, &[0, 1]);
@@ -243,9 +282,19 @@ fn what_the_engine_does_not_know_is_refused_by_its_key() {
         ),
     ] {
         let settings: UserSettings = serde_json::from_str(&format!("{{{keys}}}")).unwrap();
-        let error = crate::check(&spec, &settings).unwrap_err().to_string();
+        let error = crate::check(&spec, &settings, Precision::F32)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(key), "{error}");
     }
+    let cifg: ModelSpec = serde_json::from_str(r#"{"family":"cifg"}"#).unwrap();
+    let settings = settings(r#""batch_size": 4, "learning_rate": 1"#);
+    assert_eq!(
+        crate::check(&cifg, &settings, Precision::Bf16)
+            .unwrap_err()
+            .to_string(),
+        "configuration key `engine.precision`: expected `f32` with model.family = `cifg` on a GPU, got bf16"
+    );
     assert_eq!(uls().algorithm, Algorithm::Uls);
-    crate::check(&spec, &uls()).unwrap();
+    crate::check(&spec, &uls(), Precision::F32).unwrap();
 }

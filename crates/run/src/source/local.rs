@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use undertone_aggregation::{Added, Bound, BoundedSum, DevicePart};
+use undertone_aggregation::{Added, Bound, BoundedSum, DevicePart, DeviceUnits};
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::head::Opened;
 use undertone_coordinator::kept_examples::Microbatch;
@@ -167,12 +167,29 @@ struct UserSink<'a> {
     bits: Option<&'a BoundedSum>,
     pieces: &'a Pieces<UserOutcome>,
     estimate: Option<f64>,
-    /// A random number, which chooses the units of a device whose norms the host computes again.
-    audited: u64,
+    /// The place of the unit of a device whose norm the host computes again, chosen at random.
+    audited: Option<usize>,
+    /// The units whose sum a device keeps.
+    kept: Mutex<DeviceUnits>,
     watch: &'a dyn Watch,
 }
 
 impl UserSink<'_> {
+    /// Refuses an engine that left the sum of its units on a device.
+    fn check_end(self, places: &[usize]) -> Result<(), EngineError> {
+        let kept = self.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match places.first() {
+            Some(&place) if kept.units() > 0 => Err(EngineError {
+                place,
+                source: LocalError::Undelivered {
+                    place,
+                    pieces: places.len(),
+                },
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Records a contribution that the sum has taken, and adds its user's bit.
     fn record(&self, place: usize, outcome: LocalOutcome, added: Added) -> Result<(), LocalError> {
         let outcome = outcome.added(added, self.estimate);
@@ -207,16 +224,23 @@ impl UpdateSink for UserSink<'_> {
         places.iter().try_for_each(|&place| self.pieces.take(place))?;
         let weights: Vec<f64> = outcomes.iter().map(|outcome| outcome.weight).collect();
         // PRIVACY: the host computes the norm of one unit again. The choice is random, so no unit of a faulty device is always left out.
-        let units = places.len() as u64;
-        let audited: Vec<usize> = (units > 0)
-            .then(|| (self.audited % units) as usize)
+        let audited: Vec<usize> = places
+            .iter()
+            .position(|&place| Some(place) == self.audited)
             .into_iter()
             .collect();
-        let added = self.updates.add_on_device(part, &weights, &audited)?;
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let added = self.updates.keep_on_device(part, &weights, &audited, &mut kept)?;
+        drop(kept);
         for ((&place, &outcome), added) in places.iter().zip(outcomes).zip(added) {
             self.record(place, outcome, added)?;
         }
         Ok(())
+    }
+
+    fn end_on_device(&self, part: &mut dyn DevicePart) -> Result<(), LocalError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(self.updates.merge_kept(part, &mut kept)?)
     }
 
     fn accept_microbatch(&self, number: usize, _: &[f32], _: MicrobatchOutcome) -> Result<(), LocalError> {
@@ -303,7 +327,11 @@ impl Part<'_> {
             bits: bits.as_ref(),
             pieces: &pieces,
             estimate: task.estimate,
-            audited: fresh_number()?,
+            audited: match places.len() {
+                0 => None,
+                len => Some(places[(fresh_number()? % len as u64) as usize]),
+            },
+            kept: Mutex::new(DeviceUnits::none(self.bound)),
             watch,
         };
         let work = Work::Users {
@@ -319,6 +347,7 @@ impl Part<'_> {
             },
         };
         let times = engine.train(task, &work, &sink).map_err(of_user)?;
+        sink.check_end(&places).map_err(of_user)?;
         let outcomes = pieces.finish(&places).map_err(of_user)?;
         self.combine(&mut sum)?;
         if let Some(bits) = &mut bits {

@@ -10,7 +10,11 @@ use crate::support::{
 
 /// A machine that trains so many users at once.
 fn emulator(users: usize) -> String {
-    format!("engine={{kind='emulator',users={users}}}")
+    of_precision(users, "f32")
+}
+
+fn of_precision(users: usize, precision: &str) -> String {
+    format!("engine={{kind='emulator',users={users},precision='{precision}'}}")
 }
 
 #[test]
@@ -45,8 +49,14 @@ fn a_run_has_the_same_bytes_at_any_number_of_users_at_once_and_after_a_resume() 
             "user_update.clip_every_step=true",
         ],
     ] {
+        // Products on tensor cores are a choice for transformers.
+        let precision = if changes.iter().any(|change| change.contains("transformer")) {
+            "bf16"
+        } else {
+            "f32"
+        };
         let with = |users| {
-            let engine = emulator(users);
+            let engine = of_precision(users, precision);
             let changes: Vec<&str> = changes.iter().copied().chain([&engine[..]]).collect();
             config(&changes)
         };
@@ -118,6 +128,10 @@ fn what_a_gpu_does_not_train_is_refused_by_its_key() {
         engine.users ... expected from 1 to 65535, got 0
         engine={kind='emulator'} model={family='transformer',layers=1,width=8,heads=2} user_update={algorithm='fedsgd',batch_size=4,learning_rate=0.5}
         user_update.algorithm ... `fedavg` or `uls` on a GPU, got fedsgd
+        engine={kind='emulator',precision='bf16'}
+        engine.precision ... `f32` with model.family
+        engine={kind='emulator',precision='f16'}
+        unknown variant `f16` ... `f32` or `bf16`
         engine={kind='gpu'} user_update={algorithm='fedsgd',batch_size=4,learning_rate=0.5}
         user_update.algorithm ... `fedavg` on a GPU, got fedsgd
         engine={kind='emulator'} cohort.sampling=fixed_size aggregation={sum='plain',encoding={kind='identity'},min_clients=2,max_clients=60}
