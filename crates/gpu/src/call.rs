@@ -52,7 +52,7 @@ pub(crate) mod place {
     pub(crate) const ROOM: u32 = 1;
     /// The memory behind the workspaces of all slots.
     pub(crate) const SHARED: u32 = 2;
-    /// The same memory, where all slots have one part of it in common.
+    /// A part of that memory that all slots read.
     pub(crate) const COMMON: u32 = 3;
 }
 

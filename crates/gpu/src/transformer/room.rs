@@ -7,7 +7,7 @@ use crate::frame::{Extents, Frame, Ground};
 /// Rows whose logits exist at once.
 const CHUNK: u32 = 2048;
 
-/// What the forward pass of a block keeps.
+/// Values that the forward pass of a block keeps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kept {
     pub(crate) stats1: Array,
@@ -23,7 +23,7 @@ pub(crate) struct Kept {
     pub(crate) norm2: Array,
     pub(crate) up: Array,
     pub(crate) activated: Array,
-    /// What adapters make of the inputs of the four matrices.
+    /// The products of the inputs of the four matrices with the first matrices of adapters.
     pub(crate) narrow: [Array; 4],
 }
 
