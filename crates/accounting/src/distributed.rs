@@ -11,9 +11,9 @@
 //! and the amplification theorems for a fixed mechanism do not apply; so there is no sampling probability to
 //! pass.
 
-pub mod discrete_gaussian;
-pub mod rounding;
-pub mod skellam;
+mod discrete_gaussian;
+mod rounding;
+mod skellam;
 
 pub use discrete_gaussian::DistributedDiscreteGaussian;
 pub use rounding::RoundedSensitivity;

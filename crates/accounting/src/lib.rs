@@ -4,7 +4,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`accountant`] | the [`Accountant`], which composes events |
+//! | [`Accountant`] | the composition of events |
 //! | [`calibrate`] | from a target guarantee to noise, rounds or a sampling probability |
 //! | [`participation`] | schemas of how often, and how far apart, one user takes part |
 //! | [`sensitivity`] | sensitivities of noise matrices under a schema |
@@ -29,7 +29,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod accountant;
+mod accountant;
 pub mod adaptive_clipping;
 pub mod audit;
 pub mod binomial;

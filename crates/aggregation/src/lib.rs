@@ -9,7 +9,7 @@
 //! | [`BoundedSum`], [`Added`], [`ClipReport`] | a sum that clips whatever it adds |
 //! | [`DevicePart`], [`DeviceSum`], [`DeviceUnits`], [`Factor`], [`Limbs`] | the part of a sum that lies in the memory of an accelerator |
 //! | [`Estimator`], [`user_weight`] | averages with their sensitivities |
-//! | [`encoding`] | updates as integers modulo `M`: [`Encoding`], [`Encoder`], [`RoundEncoding`] |
+//! | [`Encoding`], [`Encoder`], [`RoundEncoding`] | updates as integers modulo `M` |
 //! | [`ModularVec`], [`ModularSum`], [`Modulus`], [`Lanes`] | vectors and sums of residues |
 //! | [`pack`] | residues on the wire |
 //! | [`Rotation`], [`walsh_hadamard`] | the random rotation before an encoding |
@@ -17,7 +17,7 @@
 //!
 //! # Notes
 //!
-//! Sums leave this crate as a [`RawSum`](undertone_mechanisms::RawSum) and its sensitivity. The module [`encoding`] turns updates into
+//! Sums leave this crate as a [`RawSum`](undertone_mechanisms::RawSum) and its sensitivity. An [`Encoding`] turns updates into
 //! integers for secure sums. The crate does no accounting, draws no random numbers and does no I/O.
 //!
 //! Paper: McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", ICLR 2018 (\[DPLM\]), section 2.2
@@ -25,7 +25,7 @@
 
 mod bounded;
 mod clip;
-pub mod encoding;
+mod encoding;
 mod error;
 mod estimator;
 mod hadamard;

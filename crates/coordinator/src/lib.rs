@@ -12,7 +12,6 @@
 //! | [`kept_examples`] | example-level sampling |
 //! | [`head`] | a training between two rounds, and the only way from one round to the next |
 //! | [`source`] | the sum of a round, and the source that gathers it |
-//! | [`noise`] | the noise of a run |
 //! | [`adaptive_clip`] | a clip norm that follows a quantile |
 //! | [`server_optimizer`] | SGD, Adam, AdamW and Adafactor on released averages |
 //! | [`record`], [`chain`] | the lines of a ledger, and the digests that chain them |
@@ -39,7 +38,7 @@ pub mod error;
 pub mod head;
 pub mod identity;
 pub mod kept_examples;
-pub mod noise;
+mod noise;
 pub mod participant;
 pub mod participation;
 pub mod plan;

@@ -20,7 +20,7 @@ use undertone_present::numbers::hex;
 /// from one mechanism value, the one that the plan accounts for. The rows of a round come from the [`RoundEntropy`] of that round. Only
 /// [`RunHead::close`](crate::head::RunHead::close) draws them.
 #[derive(Debug)]
-pub struct Noise {
+pub(crate) struct Noise {
     source: Source,
 }
 
@@ -48,7 +48,7 @@ impl Noise {
     ///
     /// # Errors
     /// From the mechanism: noise that the fixed-point grid cannot hold, not enough memory.
-    pub fn new(plan: &PrivacyPlan, entropy: &RoundEntropy) -> Result<Self> {
+    pub(crate) fn new(plan: &PrivacyPlan, entropy: &RoundEntropy) -> Result<Self> {
         let source = match plan.bounded() {
             Some(bounded) => {
                 let clip_norm = bounded.first_clip_norm();
@@ -198,22 +198,13 @@ impl Noise {
     ///
     /// # Errors
     /// From the mechanism.
-    pub fn key_id(&self) -> Result<Option<String>> {
+    pub(crate) fn key_id(&self) -> Result<Option<String>> {
         let key_id = match &self.source {
             Source::None => return Ok(None),
             Source::Independent(key) | Source::ClientNoise(key) => key.id()?,
             Source::Correlated(correlated) => correlated.sum.key_id(),
         };
         Ok(Some(hex(&key_id[..8])))
-    }
-
-    /// Number of vectors, of 8 bytes per parameter, that are kept between rounds.
-    #[must_use]
-    pub fn kept_vectors(&self) -> usize {
-        match &self.source {
-            Source::None | Source::Independent(_) | Source::ClientNoise(_) => 0,
-            Source::Correlated(correlated) => correlated.sum.kept_vectors(),
-        }
     }
 
     /// `true` if there is state to keep for later rounds.
@@ -226,7 +217,7 @@ impl Noise {
     ///
     /// # Errors
     /// From the mechanism and the writer.
-    pub fn save(&self, mut writer: &mut dyn Write) -> Result<()> {
+    pub(crate) fn save(&self, mut writer: &mut dyn Write) -> Result<()> {
         if let Source::Correlated(correlated) = &self.source {
             correlated.sum.save(&mut writer)?;
             if let Some(bits) = &correlated.bits {
@@ -243,7 +234,7 @@ impl Noise {
     ///
     /// # Errors
     /// A state of another mechanism, of another round or damaged; as [`new`](Self::new).
-    pub fn load(
+    pub(crate) fn load(
         plan: &PrivacyPlan,
         round: u64,
         clip_norm: Option<f64>,

@@ -8,7 +8,7 @@
 //! | [`LocalTask`], [`LocalWorker`], [`LocalOutcome`] | the work of one user in one round |
 //! | [`Lesson`], [`Steps`] | the examples that a user trains on in one round, and the local steps over them |
 //! | [`batch`] | the examples of one user as batches |
-//! | [`engine`] | the seam to the machine that computes updates: [`Engine`], [`CpuEngine`], [`UpdateSink`] |
+//! | [`Engine`], [`CpuEngine`], [`UpdateSink`] | the seam to the machine that computes updates |
 //! | [`UserSeeds`] | the secrets of a user in a round |
 //! | [`on_threads`] | one thread per worker |
 //!
@@ -20,7 +20,7 @@
 
 pub mod batch;
 mod bits;
-pub mod engine;
+mod engine;
 mod error;
 mod lesson;
 mod seeds;

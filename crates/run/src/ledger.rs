@@ -10,29 +10,41 @@ use crate::files::{self, Line, Lines, vocabulary_file};
 use undertone_coordinator::record::{LedgerEnd, LedgerEntry, LedgerLine};
 use undertone_present::numbers::hex;
 
-/// The digest that the first line is chained to: that of the settings of the run, as its directory holds them.
-#[must_use]
-pub fn genesis(
-    config: &[u8],
-    mechanism: Option<&[u8]>,
-    vocabulary: &[u8],
-    vocabulary_privacy: Option<&[u8]>,
-    initial_model: Option<&[u8]>,
-    sweep: Option<&[u8]>,
-) -> String {
-    let mut hash = Sha256::new();
-    hash.update(b"undertone ledger\0");
-    let parts = [config, mechanism.unwrap_or_default(), vocabulary];
-    // A name tells what an initial model or a sweep says from a vocabulary's privacy record.
-    let initial_model = initial_model.map(|part| [b"initial model".as_slice(), part]);
-    let sweep = sweep.map(|part| [b"private sweep".as_slice(), part]);
-    let named = initial_model.into_iter().chain(sweep).flatten();
-    let optional = vocabulary_privacy.into_iter().chain(named);
-    for part in parts.into_iter().chain(optional) {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
+/// The settings of a run, as its directory holds them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GenesisFiles<'a> {
+    /// The run file.
+    pub config: &'a [u8],
+    /// The mechanism, where the run made or read one.
+    pub mechanism: Option<&'a [u8]>,
+    /// The vocabulary; empty for a session.
+    pub vocabulary: &'a [u8],
+    /// The guarantee of a vocabulary that was counted under privacy.
+    pub vocabulary_privacy: Option<&'a [u8]>,
+    /// The trainings of an initial model.
+    pub initial_model: Option<&'a [u8]>,
+    /// The private sweep that chose the settings.
+    pub sweep: Option<&'a [u8]>,
+}
+
+impl GenesisFiles<'_> {
+    /// The digest that the first line of a ledger is chained to.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let mut hash = Sha256::new();
+        hash.update(b"undertone ledger\0");
+        let parts = [self.config, self.mechanism.unwrap_or_default(), self.vocabulary];
+        // A name tells what an initial model or a sweep says from a vocabulary's privacy record.
+        let initial_model = self.initial_model.map(|part| [b"initial model".as_slice(), part]);
+        let sweep = self.sweep.map(|part| [b"private sweep".as_slice(), part]);
+        let named = initial_model.into_iter().chain(sweep).flatten();
+        let optional = self.vocabulary_privacy.into_iter().chain(named);
+        for part in parts.into_iter().chain(optional) {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        hex(&hash.finalize())
     }
-    hex(&hash.finalize())
 }
 
 /// Digest of the files that say what a run is.
@@ -47,14 +59,18 @@ pub(crate) fn genesis_of_session(folder: &Path) -> Result<String> {
 
 fn genesis_with(folder: &Path, vocabulary: &[u8]) -> Result<String> {
     let optional = |name: &str| files::read_if_there(&folder.join(name));
-    Ok(genesis(
-        &files::read(&folder.join(CONFIG_FILE))?,
-        optional(MECHANISM_FILE)?.as_deref(),
+    let (config, mechanism) = (files::read(&folder.join(CONFIG_FILE))?, optional(MECHANISM_FILE)?);
+    let (vocabulary_privacy, initial_model) = (optional(VOCAB_PRIVACY_FILE)?, optional(INITIAL_MODEL_FILE)?);
+    let sweep = optional(SWEEP_FILE)?;
+    let files = GenesisFiles {
+        config: &config,
+        mechanism: mechanism.as_deref(),
         vocabulary,
-        optional(VOCAB_PRIVACY_FILE)?.as_deref(),
-        optional(INITIAL_MODEL_FILE)?.as_deref(),
-        optional(SWEEP_FILE)?.as_deref(),
-    ))
+        vocabulary_privacy: vocabulary_privacy.as_deref(),
+        initial_model: initial_model.as_deref(),
+        sweep: sweep.as_deref(),
+    };
+    Ok(files.digest())
 }
 
 /// All entries of a ledger, and the digest of its last line.

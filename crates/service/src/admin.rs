@@ -15,6 +15,8 @@ mod views;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use undertone_accounting::Delta;
+use undertone_coordinator::CoordinatorError;
 use undertone_coordinator::plan::{PopulationBudget, PrivacyPlan};
 use undertone_coordinator::record::EndReason;
 use undertone_coordinator::task::{IdentityLevel, Seeding};
@@ -388,7 +390,7 @@ impl<'s> Admin<'s> {
             .map(|task| (task.file.task.name.as_str(), &task.privacy))
             .collect();
         tasks.push((&row.task.name, plan));
-        PopulationBudget::new(max_epsilon, delta)?.admit(&tasks)?;
+        budget_of(max_epsilon, delta)?.admit(&tasks)?;
         Ok(())
     }
 
@@ -402,7 +404,7 @@ impl<'s> Admin<'s> {
 
     fn set_budget(&self, population: &str, max_epsilon: f64, delta: f64) -> Result<()> {
         check_population(population)?;
-        PopulationBudget::new(max_epsilon, delta)?;
+        budget_of(max_epsilon, delta)?;
         let mut budgets = self.budgets()?;
         budgets.retain(|budget| budget.population != population);
         budgets.push(Budget {
@@ -506,6 +508,11 @@ pub(crate) fn check_identity(task: &Task, identity: Identity) -> Result<()> {
         ),
         _ => Ok(()),
     }
+}
+
+fn budget_of(max_epsilon: f64, delta: f64) -> Result<PopulationBudget> {
+    let delta = Delta::new(delta).map_err(CoordinatorError::from)?;
+    Ok(PopulationBudget::new(max_epsilon, delta)?)
 }
 
 fn check_population(name: &str) -> Result<()> {

@@ -43,25 +43,10 @@ impl PopulationBudget {
     /// The budget of this epsilon at this delta.
     ///
     /// # Errors
-    /// [`CoordinatorError::ConfigValue`] for an epsilon that is not a finite number above 0; from the accountant for the delta.
-    pub fn new(max_epsilon: f64, delta: f64) -> Result<Self> {
+    /// [`CoordinatorError::ConfigValue`] for an epsilon that is not a finite number above 0.
+    pub fn new(max_epsilon: f64, delta: Delta) -> Result<Self> {
         positive("population.max_epsilon", max_epsilon)?;
-        Ok(Self {
-            max_epsilon,
-            delta: Delta::new(delta)?,
-        })
-    }
-
-    /// The max epsilon of all tasks together.
-    #[must_use]
-    pub fn max_epsilon(&self) -> f64 {
-        self.max_epsilon
-    }
-
-    /// The delta of the budget.
-    #[must_use]
-    pub fn delta(&self) -> f64 {
-        self.delta.get()
+        Ok(Self { max_epsilon, delta })
     }
 
     /// The cost of all rounds of these tasks together, by name. A task that has ended counts with its plan.

@@ -12,7 +12,7 @@ use undertone_present::numbers::hex;
 use crate::error::{Result, RunError};
 use crate::files::names::MECHANISM_FILE;
 use crate::initial_model::Training;
-use crate::ledger;
+use crate::ledger::GenesisFiles;
 
 /// The strategy of the file that `privacy.mechanism.file` of a new task names; relative paths start at `base`.
 ///
@@ -104,14 +104,14 @@ pub fn genesis(
 ) -> Result<String> {
     let trainings = trainings_json(trainings)?;
     let label: Vec<u8> = b"undertone task\0".iter().chain(id).copied().collect();
-    Ok(ledger::genesis(
-        &label,
+    let files = GenesisFiles {
+        config: &label,
         mechanism,
         vocabulary,
-        None,
-        trainings.as_deref(),
-        None,
-    ))
+        initial_model: trainings.as_deref(),
+        ..GenesisFiles::default()
+    };
+    Ok(files.digest())
 }
 
 /// The content of `initial_model.json`; `None` for a task that starts from random parameters.

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use undertone_data::EosTargets;
 use undertone_run::config::EvaluationSplit;
 use undertone_run::export::{ExportOptions, Layout, export};
+use undertone_run::ledger::GenesisFiles;
 use undertone_run::personalize::{PersonalizeOptions, personalize};
 use undertone_run::verify::verify;
 use undertone_run::{RunOptions, Silent};
@@ -62,14 +63,23 @@ fn reported(folder: &Path) -> Result<()> {
 fn forge(folder: &Path) -> Result<()> {
     let read = |name: &str| fs::read(folder.join(name));
     let vocabulary = read("tokenizer.json").or_else(|_| read("vocab.txt"))?;
-    let mut head = undertone_run::ledger::genesis(
-        &read("config.toml")?,
-        read("mechanism.json").ok().as_deref(),
-        &vocabulary,
-        read("vocab.txt.privacy.json").ok().as_deref(),
-        read("initial_model.json").ok().as_deref(),
-        read("sweep.json").ok().as_deref(),
-    );
+    let config = read("config.toml")?;
+    let [mechanism, vocabulary_privacy, initial_model, sweep] = [
+        "mechanism.json",
+        "vocab.txt.privacy.json",
+        "initial_model.json",
+        "sweep.json",
+    ]
+    .map(|name| read(name).ok());
+    let files = GenesisFiles {
+        config: &config,
+        mechanism: mechanism.as_deref(),
+        vocabulary: &vocabulary,
+        vocabulary_privacy: vocabulary_privacy.as_deref(),
+        initial_model: initial_model.as_deref(),
+        sweep: sweep.as_deref(),
+    };
+    let mut head = files.digest();
     let mut ledger = String::new();
     for line in fs::read_to_string(folder.join("ledger.jsonl"))?.lines() {
         let mut entry: Value = serde_json::from_str(line)?;

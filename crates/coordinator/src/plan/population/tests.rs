@@ -38,10 +38,14 @@ fn skellam(noise_multiplier: f64) -> PrivacyPlan {
     ))
 }
 
+fn delta(value: f64) -> Delta {
+    Delta::new(value).unwrap()
+}
+
 /// Costs of Gaussians add up as the squares of inverse noise multipliers: two tasks of z cost what one of z / sqrt 2 costs.
 #[test]
 fn rho_adds_over_the_tasks_of_a_population() {
-    let budget = PopulationBudget::new(100.0, 1e-8).unwrap();
+    let budget = PopulationBudget::new(100.0, delta(1e-8)).unwrap();
     let z = 8.0;
     let one = budget.cost(&[("a", &independent(z))]).unwrap();
     let two = budget
@@ -62,9 +66,9 @@ fn rho_adds_over_the_tasks_of_a_population() {
 #[test]
 fn a_population_admits_tasks_up_to_its_budget_and_names_both_figures_beyond() {
     let (first, second) = (independent(8.0), independent(10.0));
-    let wide = PopulationBudget::new(100.0, 1e-8).unwrap();
+    let wide = PopulationBudget::new(100.0, delta(1e-8)).unwrap();
     let both = wide.admit(&[("a", &first), ("b", &second)]).unwrap();
-    let tight = PopulationBudget::new(0.999 * both.epsilon, 1e-8).unwrap();
+    let tight = PopulationBudget::new(0.999 * both.epsilon, delta(1e-8)).unwrap();
     tight.admit(&[("a", &first)]).unwrap();
     let refused = tight
         .admit(&[("a", &first), ("b", &second)])
@@ -74,12 +78,12 @@ fn a_population_admits_tasks_up_to_its_budget_and_names_both_figures_beyond() {
         refused.contains("population.max_epsilon") && refused.contains("a, b at delta 1e-8"),
         "{refused}"
     );
-    assert!(refused.contains(&tight.max_epsilon().to_string()), "{refused}");
+    assert!(refused.contains(&tight.max_epsilon.to_string()), "{refused}");
 }
 
 #[test]
 fn noise_of_clients_and_noise_of_the_server_are_composed_by_renyi_divergences() {
-    let budget = PopulationBudget::new(100.0, 1e-8).unwrap();
+    let budget = PopulationBudget::new(100.0, delta(1e-8)).unwrap();
     let (gaussian, shares) = (independent(8.0), skellam(8.0));
     let alone = budget.cost(&[("s", &shares)]).unwrap();
     let both = budget.cost(&[("g", &gaussian), ("s", &shares)]).unwrap();
@@ -93,17 +97,8 @@ fn noise_of_clients_and_noise_of_the_server_are_composed_by_renyi_divergences() 
 
 #[test]
 fn a_budget_that_cannot_be_checked_admits_nothing() {
-    for (epsilon, delta) in [
-        (0.0, 1e-8),
-        (f64::NAN, 1e-8),
-        (f64::INFINITY, 1e-8),
-        (1.0, 0.0),
-        (1.0, 1.0),
-    ] {
-        assert!(
-            PopulationBudget::new(epsilon, delta).is_err(),
-            "{epsilon} {delta}"
-        );
+    for epsilon in [0.0, f64::NAN, f64::INFINITY] {
+        assert!(PopulationBudget::new(epsilon, delta(1e-8)).is_err(), "{epsilon}");
     }
     let sampled: TaskConfig = toml::from_str(
         "name = \"t\"\nrounds = 4\nmodel = { family = \"dplm\", embed = 4, hidden = 6 }\n\
@@ -112,7 +107,7 @@ fn a_budget_that_cannot_be_checked_admits_nothing() {
     )
     .unwrap();
     let plan = plan_of(&sampled, 100);
-    let budget = PopulationBudget::new(100.0, 1e-3).unwrap();
+    let budget = PopulationBudget::new(100.0, delta(1e-3)).unwrap();
     let refused = budget.cost(&[("a run", &plan)]).unwrap_err().to_string();
     assert!(
         refused.contains("a run") && refused.contains("poisson"),
