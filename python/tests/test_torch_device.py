@@ -87,19 +87,33 @@ def optimizer(out, *, on_device, resume=False, sizes=None, **changes):
     )
 
 
-def one_round(dp, round, given):
-    reports = []
+@pytest.fixture
+def deferred(monkeypatch):
+    """The CPU as a device that the program does not wait for."""
+    monkeypatch.setattr(_device, "_defers", lambda device: True)
+
+
+@pytest.fixture(params=["at once", "deferred"])
+def either(request):
+    """A device that the program waits for, and one that it does not."""
+    if request.param == "deferred":
+        request.getfixturevalue("deferred")
+
+
+def one_round(dp, round, given, *, reports=True):
+    found = []
     for unit in range(len(round.examples or round.users)):
         with dp.unit(unit):
             dp._flat.copy_(given[unit % len(given)])
-        reports.append(dp.last)
+        if reports:
+            found.append(dp.last)
     released = dp.step()
-    return reports, released, dp._flat.clone()
+    return found, released, dp._flat.clone()
 
 
-def rounds(dp):
+def rounds(dp, **how):
     given = updates()
-    return [one_round(dp, round, given.roll(round.index, 0)) for round in dp]
+    return [one_round(dp, round, given.roll(round.index, 0), **how) for round in dp]
 
 
 def magnitude(value, halvings):
@@ -112,6 +126,7 @@ def bits_of(value):
     return struct.unpack("<I", struct.pack("<f", value))[0] & 0x7FFFFFFF
 
 
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("chunk", [4, 1 << 22])
 def test_the_norms_and_the_sum_are_those_of_big_integers(monkeypatch, chunk):
     monkeypatch.setattr(_device, "_CHUNK", chunk)
@@ -123,6 +138,10 @@ def test_the_norms_and_the_sum_are_those_of_big_integers(monkeypatch, chunk):
     for number, update in enumerate(updates()):
         values.copy_(update)
         given = update.tolist()
+        sum_.keep()
+        if sum_.defers:
+            # The next unit writes its update before the norms are there.
+            values.fill_(-3e38)
         norms = sum_.norms().reshape(-1, 5).tolist()
         scaled = []
         for (largest, *digits), group, (factor, _) in zip(norms, groups, factors[number % 3 :]):
@@ -151,6 +170,7 @@ def test_the_norms_and_the_sum_are_those_of_big_integers(monkeypatch, chunk):
         expected = [0] * DIM
 
 
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("clip", CLIPS)
 def test_a_round_has_the_bits_of_the_host(tmp_path, clip):
     host = rounds(optimizer(tmp_path / "host", on_device=False, **CLIPS[clip]))
@@ -165,6 +185,17 @@ def test_a_round_has_the_bits_of_the_host(tmp_path, clip):
             assert other.norm == pytest.approx(one.norm, rel=1e-5, abs=1e-9)
 
 
+@pytest.mark.usefixtures("deferred")
+@pytest.mark.parametrize("clip", CLIPS)
+def test_a_round_in_which_nobody_asks_for_reports_has_the_bits_of_the_host(tmp_path, clip):
+    found = []
+    for on_device in (False, True):
+        dp = optimizer(tmp_path / str(on_device), on_device=on_device, **CLIPS[clip])
+        found.append([released.sha256 for _, released, _ in rounds(dp, reports=False)])
+    assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("either")
 def test_examples_have_the_bits_of_the_host(tmp_path):
     changes = {"cohort": {"examples_per_round": 20}, "user_update": {"algorithm": "els", "group_size": 2}}
     sizes = [user % 4 for user in range(USERS)]
@@ -183,6 +214,7 @@ def test_an_update_in_many_chunks_has_the_bits_of_the_host(tmp_path, monkeypatch
     assert [released.sha256 for _, released, _ in host] == [released.sha256 for _, released, _ in device]
 
 
+@pytest.mark.usefixtures("either")
 def test_the_report_says_what_it_assumes_of_the_device(tmp_path):
     for on_device in (False, True):
         dp = optimizer(tmp_path / str(on_device), on_device=on_device)
@@ -196,6 +228,7 @@ def test_the_report_says_what_it_assumes_of_the_device(tmp_path):
         assert ledger.count('"summed_on_device":true') == (3 if on_device else 0)
 
 
+@pytest.mark.usefixtures("either")
 def test_a_round_of_nobody_says_that_it_was_made_on_a_device(tmp_path):
     # Who reads the published ledger must not learn from it that nobody took part.
     dp = optimizer(tmp_path, on_device=True, cohort={"sampling_probability": 1e-9})
@@ -245,6 +278,7 @@ def test_each_round_audits_one_unit_chosen_at_random(tmp_path):
     assert len(found) >= 8
 
 
+@pytest.mark.usefixtures("either")
 def test_a_sum_that_is_larger_than_its_units_can_make_it_is_refused(tmp_path):
     for place, added in [(0, 1 << 50), (DIM - 1, -(1 << 50)), (5, -(2**63))]:
         dp = optimizer(tmp_path / str(place), on_device=True)
@@ -281,6 +315,7 @@ def test_an_interrupted_unit_adds_nothing_and_can_contribute(tmp_path):
     assert not dp._sum._total.any() and not any(host.any() for host in dp._sum._hosts)
 
 
+@pytest.mark.usefixtures("either")
 def test_a_session_that_is_resumed_has_the_bits_of_one_that_was_not(tmp_path):
     whole = [released.sha256 for _, released, _ in rounds(optimizer(tmp_path / "whole", on_device=True))]
     found = []
@@ -328,7 +363,9 @@ def test_parts_of_a_sum_come_in_order_and_once(tmp_path):
     assert round._device_groups() == [[(0, 4)]]
     audited = next(unit for unit in range(USERS) if round._audits(unit))
     update = torch.zeros(4)
-    norms = _device.DeviceSum(update, [[(0, 4)]]).norms()
+    sum_ = _device.DeviceSum(update, [[(0, 4)]])
+    sum_.keep()
+    norms = sum_.norms()
     average, zeros = torch.zeros(4), torch.zeros(4, dtype=torch.int64)
     with pytest.raises(udp.SessionError, match="no unit on a device to audit"):
         round._audit(update)
@@ -389,6 +426,168 @@ def test_nothing_shows_or_copies_the_sum(tmp_path):
     assert repr(dp._sum) == f"<DeviceSum of {DIM} values on cpu>"
     with pytest.raises(TypeError, match="stays where it is"):
         pickle.dumps(dp._sum)
+
+
+@pytest.mark.usefixtures("deferred")
+def test_a_unit_is_added_when_the_next_one_ends(tmp_path):
+    dp = optimizer(tmp_path, on_device=True)
+    round = next(iter(dp))
+    seen = []
+
+    def watched(name):
+        work = getattr(dp._sum, name)
+
+        def called(*given):
+            seen.append(name)
+            return work(*given)
+
+        setattr(dp._sum, name, called)
+
+    for name in ("keep", "norms", "add", "parts"):
+        watched(name)
+    for unit in range(3):
+        with dp.unit(unit):
+            seen.append(unit)
+            dp._flat.fill_(0.01)
+        if unit == 1:
+            assert seen == [0, "keep", 1, "norms", "add", "keep"]
+            # Whoever asks for a report waits for it.
+            assert dp.last.norm == pytest.approx(0.01 * math.sqrt(DIM), rel=1e-5)
+            assert dp.last == dp.last
+            assert seen[6:] == ["norms", "add"]
+    assert seen[8:] == [2, "keep"]
+    dp.step()
+    assert seen[10:] == ["norms", "add", "parts"]
+    assert round.index == 0 and dp.session.round == 1
+
+
+def test_there_is_no_report_before_the_first_unit(tmp_path):
+    dp = optimizer(tmp_path, on_device=True)
+    with pytest.raises(AttributeError, match="expected a unit that was added before"):
+        dp.last  # noqa: B018
+
+
+@pytest.mark.usefixtures("deferred")
+@pytest.mark.parametrize("when", ["next", "last", "step"])
+def test_a_wrong_norm_comes_later_and_before_the_release(tmp_path, when):
+    dp = optimizer(tmp_path, on_device=True)
+    round = next(iter(dp))
+    (audited,) = [unit for unit in range(USERS) if round._audits(unit)]
+    right = dp._sum.norms
+
+    def wrong():
+        norms = right()
+        norms[2] ^= 1
+        return norms
+
+    dp._sum.norms = wrong
+    with dp.unit(audited):
+        dp._flat.fill_(0.25)
+    with pytest.raises(udp.SessionError, match=f"norm of unit {audited} differs from the exact norm") as found:
+        if when == "next":
+            with dp.unit((audited + 1) % USERS):
+                dp._flat.fill_(0.25)
+        elif when == "last":
+            dp.last  # noqa: B018
+        else:
+            dp.step()
+    note, *others = found.value.__notes__
+    assert note == f"This came with unit {audited} of round 0, which is added when the next one ends."
+    assert len(others) == (when == "next") and all("was not added either" in other for other in others)
+    assert not dp._sum._total.any()
+    for _ in range(2):
+        with pytest.raises(udp.SessionError, match="gave a wrong norm or sum"):
+            dp.step()
+    assert not dp._sum._total.any() and not dp._sum.kept.any() and dp.session.round == 0
+
+
+@pytest.mark.usefixtures("deferred")
+def test_the_error_of_a_unit_comes_with_the_next_one_which_counts(tmp_path):
+    config = {key: value for key, value in SEEDED.items() if key != "privacy"} | {"clip": {"kind": "flat", "norm": 9.0}}
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    inner = torch.optim.SGD([parameter], lr=1.0)
+    dp = udp.torch.PrivateOptimizer(inner, out=tmp_path, config=config, users=4, sum_on_device=True)
+    next(iter(dp))
+
+    def unit(number, value):
+        with dp.unit(number):
+            parameter.grad.fill_(value)
+
+    unit(0, NAN)
+    with pytest.raises(udp.UndertoneError, match="not finite") as found:
+        unit(1, 1.0)
+    assert "unit 0 of round 0" in found.value.__notes__[0]
+    unit(2, 2.0)
+    # The unit that was refused may come again, and the last error comes with the step.
+    unit(0, 4.0)
+    unit(3, INFINITY)
+    with pytest.raises(udp.UndertoneError, match="not finite") as found:
+        dp.step()
+    assert "unit 3 of round 0" in found.value.__notes__[0]
+    dp.step()
+    assert parameter.grad.tolist() == [7.0 / 4.0] * 3
+
+
+@pytest.mark.usefixtures("deferred")
+def test_a_unit_that_comes_twice_is_refused_before_it_is_kept(tmp_path):
+    dp = optimizer(tmp_path, on_device=True)
+    next(iter(dp))
+    with dp.unit(4):
+        dp._flat.fill_(1.0)
+    kept = dp._sum.kept.clone()
+    for unit, expected in [(4, "it has contributed before"), (99, "expected a unit from 0 to 22")]:
+        with pytest.raises(udp.ParticipationError, match=expected), dp.unit(unit):
+            dp._flat.fill_(3.0)
+        # The first one was added, and nothing is left to add.
+        assert dp._sum._total.all() and dp._pending is None
+        assert torch.equal(dp._sum.kept, kept)
+    before = dp._sum._total.clone()
+    # A unit whose body raises changes nothing, and neither does a unit that waits beside it.
+    with dp.unit(5):
+        dp._flat.fill_(-1.0)
+    with pytest.raises(KeyError), dp.unit(6):
+        dp._flat.fill_(7.0)
+        raise KeyError
+    assert torch.equal(dp._sum._total, before) and dp.last.clipped
+    assert not dp._sum._total.any()
+    dp.step()
+
+
+@pytest.mark.usefixtures("deferred")
+def test_a_round_with_a_unit_that_is_kept_is_not_released(tmp_path):
+    dp = optimizer(tmp_path, on_device=True)
+    round = next(iter(dp))
+    with dp.unit(4):
+        dp._flat.fill_(1.0)
+    awaits = pytest.raises(udp.SessionError, match="a unit that a device has measured: expected its norms")
+    with awaits:
+        round.release(torch.zeros(DIM))
+    with awaits:
+        round._announce(5)
+    with awaits:
+        round._merge_device(0, torch.zeros(DIM, dtype=torch.int64))
+    dp.step()
+    with pytest.raises(udp.SessionError):
+        round._announce(5)
+
+
+@pytest.mark.usefixtures("deferred")
+def test_an_update_that_is_kept_does_not_outlive_its_round(tmp_path):
+    dp = optimizer(tmp_path, on_device=True)
+    for round in dp:
+        with dp.unit(4):
+            dp._flat.fill_(0.5)
+        assert dp._sum.kept.all() and dp._sum.kept is not dp._flat
+        if round.index == 1:
+            break
+        dp.step()
+        assert not any(part.any() for part in (dp._sum.kept, dp._sum._total, dp._sum._norms, dp._sum._found))
+    assert repr(dp._sum) == f"<DeviceSum of {DIM} values on cpu>"
+    with pytest.raises(TypeError, match="stays where it is"):
+        pickle.dumps(dp._sum)
+    # The open round is dropped, with the unit that waits.
+    assert dp.finish().verify().holds
+    assert not dp._sum.kept.any() and dp._pending is None
 
 
 KERNELS = """

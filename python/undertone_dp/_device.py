@@ -109,15 +109,27 @@ def _test(device: torch.device, measured: _Measure, added: _Add) -> None:
             raise _Faulty(f"{device}: expected the integers that the CPU computes, got others: the device or its memory is faulty")
 
 
+def _defers(device: torch.device) -> bool:
+    """True where the program goes on while a device measures a unit."""
+    return device.type == "cuda"
+
+
 class DeviceSum:
     """The sum of the units of a round where the gradients are. It has no noise, so nothing shows it, and it is set to zero once taken.
 
     `values` is the float32 memory that each unit writes its update to, and `groups` has the spans that are bounded together. With
     `kernels=False` the sum uses the operations of torch also where it has kernels.
+
+    Each unit takes three calls: `keep` when its update is whole, then `norms`, and then `add`. On a GPU `keep` copies the update to
+    memory of its own and waits for nothing, so that the next unit can write its update to `values` before `norms` is called.
     """
 
     def __init__(self, values: torch.Tensor, groups: Sequence[Sequence[tuple[int, int]]], *, kernels: bool = True) -> None:
-        self._bits = values.view(torch.int32)
+        self._values = values
+        self.defers = _defers(values.device)
+        # The update of the unit that is measured and added.
+        self.kept = torch.zeros_like(values) if self.defers else values
+        self._bits = self.kept.view(torch.int32)
         self._groups = [[slice(*span) for span in group if span[0] < span[1]] for group in groups]
         self._total = torch.zeros(values.shape, dtype=torch.int64, device=values.device)
         self._norms = torch.zeros((len(groups), 5), dtype=torch.int64, device=values.device)
@@ -126,14 +138,30 @@ class DeviceSum:
         size = min(_PART, values.numel())
         pinned = values.device.type == "cuda"
         self._hosts = [torch.zeros(size, dtype=torch.int64, pin_memory=pinned) for _ in range(2)]
+        self._pinned = pinned
+        self._found = torch.zeros(self._norms.shape, dtype=torch.int64, pin_memory=pinned)
+        self._measured: torch.cuda.Event | None = None
 
-    def norms(self) -> torch.Tensor:
-        """The norms of the unit in `values`: for each group the largest magnitude as bits, and the sums of four digits; on the CPU."""
+    def keep(self, after: torch.cuda.Event | None = None) -> None:
+        """Measures the unit in `values`, and keeps its update until the next call. Before the event `after` nothing writes `kept`."""
+        if after is not None:
+            torch.cuda.current_stream(self.kept.device).wait_event(after)
+        if self.kept is not self._values:
+            self.kept.copy_(self._values)
         self._norms.zero_()
         for group, norm in zip(self._groups, self._norms, strict=True):
             for span in group:
                 self._measure(self._bits[span], 0, norm)
-        norms = self._norms.cpu()
+        self._found.copy_(self._norms, non_blocking=self._pinned)
+        if self._pinned:
+            self._measured = torch.cuda.Event()
+            self._measured.record(torch.cuda.current_stream(self.kept.device))
+
+    def norms(self) -> torch.Tensor:
+        """The norms of the unit that is kept, on the CPU: for each group the largest magnitude as bits, and the sums of four digits."""
+        if self._measured is not None:
+            self._measured.synchronize()
+        norms = self._found.clone()
         for place, largest in enumerate(norms[:, 0].tolist()):
             halvings = _halvings(largest)
             # Values that are too large for q were measured wrongly above. Those that are not finite have no norm.
@@ -145,7 +173,7 @@ class DeviceSum:
         return norms.flatten()
 
     def add(self, factors: Sequence[tuple[int, int]]) -> None:
-        """Adds the unit in `values`, by a factor and a number of halvings for each group."""
+        """Adds the unit that is kept, by a factor and a number of halvings for each group."""
         for group, (factor, halvings) in zip(self._groups, factors, strict=True):
             for span in group if factor else ():
                 self._add(self._bits[span], factor, halvings, self._total[span])
@@ -166,12 +194,19 @@ class DeviceSum:
             if copied is not None:
                 yield self._ready(*copied)
         finally:
-            self._total.zero_()
-            if self._total.is_cuda:
-                # No copy arrives after the zeros.
-                torch.cuda.current_stream(self._total.device).synchronize()
-            for host in self._hosts:
-                host.zero_()
+            self.forget()
+
+    def forget(self) -> None:
+        """Sets the sum and the unit that is kept to zero."""
+        self._total.zero_()
+        if self.kept is not self._values:
+            self.kept.zero_()
+        self._norms.zero_()
+        if self._total.is_cuda:
+            # No copy arrives after the zeros.
+            torch.cuda.current_stream(self._total.device).synchronize()
+        for host in [self._found, *self._hosts]:
+            host.zero_()
 
     @staticmethod
     def _ready(first: int, host: torch.Tensor, event: torch.cuda.Event | None) -> tuple[int, torch.Tensor]:
@@ -193,6 +228,8 @@ class Audit:
     """
 
     def __init__(self, host: torch.Tensor) -> None:
+        # Marks the end of the last copy, before which the unit must not be overwritten.
+        self.copied: torch.cuda.Event | None = None
         self._host = host
         self._thread: Thread | None = None
         self._failed: BaseException | None = None
@@ -202,13 +239,11 @@ class Audit:
         if not values.is_cuda:
             return audit(values.detach().cpu())
         current, beside = torch.cuda.current_stream(values.device), torch.cuda.Stream(values.device)
-        # The next unit overwrites `values` long before a copy to the CPU ends.
-        kept = values.detach().clone()
         beside.wait_stream(current)
         with torch.cuda.stream(beside):
-            self._host.copy_(kept, non_blocking=True)
-            kept.record_stream(beside)
-            copied = torch.cuda.Event()
+            self._host.copy_(values.detach(), non_blocking=True)
+            values.record_stream(beside)
+            self.copied = copied = torch.cuda.Event()
             copied.record(beside)
 
         def run() -> None:

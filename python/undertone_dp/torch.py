@@ -105,7 +105,7 @@ class PrivateOptimizer:
     integers by the rule of the session. So the sum has the bits that the CPU would give. It goes to the CPU once in a round, and
     the average comes back. `privacy.json` then says what the guarantee assumes of the device. `sum_on_device=False` copies each
     unit to the CPU in place of that, and `True` makes the sum by the operations of torch on the CPU too. Without clipping the sum
-    is always made by the CPU.
+    is always made by the CPU. The sum takes 8 bytes of the device's memory for each parameter, and on a GPU the last unit takes 4 more.
 
     A unit may change the parameters, to train locally. They are put back at its end, so that the next unit and `step` start from what
     the last `step` released. A round keeps one copy of the parameters for that.
@@ -172,6 +172,9 @@ class PrivateOptimizer:
         # Where the average is written: copies to a device are faster from memory that the system does not move.
         self._out = self._flat if on_cpu else torch.zeros(dim, pin_memory=first.device.type == "cuda")
         self._audit = Audit(self._out)
+        # The unit whose norms a device may still compute.
+        self._pending: tuple[Round, int] | None = None
+        self._last: ClipReport | None = None
         # The parameters at the start of the round, and where they stood.
         self._kept: list[torch.Tensor] = []
         self._places: list[tuple[int, int]] = []
@@ -241,6 +244,9 @@ class PrivateOptimizer:
 
         The parameters are then those of the start of the round again, whatever the body did to them. Where the body raises, nothing
         is added.
+
+        On a GPU the sum takes each unit when the next one ends, or with `step` or `last`, so that the program never waits. An error
+        in the norms of a unit comes then, too, with a note that names the unit.
         """
         round = self._open()
         self._check_released()
@@ -251,23 +257,69 @@ class PrivateOptimizer:
         finally:
             self._put_back()
         self._check_shared()
-        self.last = self._add(round, unit)
+        self._add(round, unit)
 
-    def _add(self, round: Round, unit: int) -> ClipReport:
-        """Adds the gradient as the update of a unit. On a device it is copied for the one unit of a round that the session audits."""
+    @property
+    def last(self) -> ClipReport:
+        """The report of the last unit. On a GPU this waits until the unit is computed. PRIVACY: it is an exact statistic of a user."""
+        self._settle()
+        if self._last is None:
+            raise AttributeError("last: expected a unit that was added before")
+        return self._last
+
+    def _add(self, round: Round, unit: int) -> None:
+        """Adds the gradient as the update of a unit, or keeps it until its norms are there."""
         if self._sum is None:
-            return round.add(unit, self._flat.detach().cpu())
-        report, factors = round._add_on_device(unit, self._sum.norms())
+            self._last = round.add(unit, self._flat.detach().cpu())
+            return
+        if not self._sum.defers:
+            self._sum.keep()
+            self._count(round, unit, self._sum)
+            return
+        try:
+            self._settle()
+        except Exception as error:
+            # The error is that of the unit before. This one counts all the same.
+            try:
+                self._keep(round, unit, self._sum)
+            except Exception as other:
+                error.add_note(f"Unit {unit}, which has just ended, was not added either: {other}")
+            raise
+        self._keep(round, unit, self._sum)
+
+    def _keep(self, round: Round, unit: int, sum_: DeviceSum) -> None:
+        """Keeps the gradient of a unit on the device, which measures it while the program goes on."""
+        round._announce(unit)
+        sum_.keep(self._audit.copied)
+        self._pending = (round, unit)
+
+    def _settle(self) -> None:
+        """Adds the unit that is kept, if there is one."""
+        if self._pending is None or self._sum is None:
+            return
+        round, unit = self._pending
+        try:
+            self._count(round, unit, self._sum)
+        except Exception as error:
+            error.add_note(f"This came with unit {unit} of round {round.index}, which is added when the next one ends.")
+            self._pending = None
+            raise
+        self._pending = None
+
+    def _count(self, round: Round, unit: int, sum_: DeviceSum) -> None:
+        """Adds the unit that is kept. The one unit of a round that the session audits is copied to the CPU."""
+        report, factors = round._add_on_device(unit, sum_.norms())
         if round._audits(unit):
-            self._audit.start(self._flat, round._audit)
-        self._sum.add(factors)
-        return report
+            self._audit.start(sum_.kept, round._audit)
+        sum_.add(factors)
+        self._last = report
 
     def step(self) -> Released:
         """Releases the round into the gradients, and steps the inner optimizer."""
         round = self._open()
         self._check_released()
         if self._sum is not None:
+            self._settle()
             self._audit.wait()
             for first, part in self._sum.parts():
                 round._merge_device(first, part)
@@ -294,6 +346,10 @@ class PrivateOptimizer:
                         f"tensors: {name!r} is no parameter of the optimizer: leave it out, since only what the session trained "
                         "follows from its releases"
                     )
+        if self._sum is not None:
+            # An open round is dropped.
+            self._pending = None
+            self._sum.forget()
         return self.session.finish(
             {name: parameter.detach().cpu().contiguous() for name, parameter in self._parameters.items()}
         )

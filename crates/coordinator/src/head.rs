@@ -16,6 +16,7 @@ use undertone_accounting::participation::Participation;
 use undertone_aggregation::{Bound, BoundedSum, Encoding, Estimator, NonFinite};
 use undertone_mechanisms::{MechanismError, NoisedAverage, RawAverage, RawSum, fault::planted};
 use undertone_models::SequenceModel;
+use undertone_present::numbers::hex;
 
 use crate::account::Account;
 use crate::adaptive_clip::AdaptiveClip;
@@ -264,7 +265,10 @@ impl RunHead {
         }
         let bits = bits.and_then(|bits| bits.values().first().copied().map(f64::from));
         ended(Step::Noise);
-        let release_norm = average.as_ref().map_or(0.0, |average| norm_of(average.values()));
+        let release_norm = average.as_ref().map_or(0.0, |average| match average.digest() {
+            Some(digest) => digest.norm,
+            None => norm_of(average.values()),
+        });
         let quarantined = self.apply(average.as_ref(), &opened)?;
         let average = self.given_out(average, &opened);
         if let (Some(clip), Some(bits)) = (&mut self.clip, bits) {
@@ -339,7 +343,13 @@ impl RunHead {
             })
         };
         let whole = |sum: BoundedSum| -> Result<RawAverage> {
-            Ok(self.plan.estimator().apply(beside(sum, updates)?)?)
+            let average = self.plan.estimator().apply(beside(sum, updates)?)?;
+            // Values that leave as they are: the ledger has their digest.
+            let leaves = self.task.model.is_external() && self.step_scale(opened).is_none();
+            Ok(match leaves && opened.lane.is_none() {
+                true => average.with_digest(),
+                false => average,
+            })
         };
         let (encoding, distributed) = (self.plan.encoding(), self.plan.client_noise().is_some());
         let estimator = self.plan.estimator();
@@ -565,7 +575,10 @@ impl RunHead {
             },
             released_sha256: average
                 .filter(|_| external)
-                .map(|average| digest_of(average.values())),
+                .map(|average| match average.digest() {
+                    Some(digest) => hex(&digest.sha256),
+                    None => digest_of(average.values()),
+                }),
             previous_sha256: String::new(),
         }
     }

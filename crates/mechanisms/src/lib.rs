@@ -71,7 +71,7 @@ pub use loss::{Certified, Errors, Losses, Objective};
 pub use mechanism::Mechanism;
 pub use mechanism::correlated::{CorrelatedGaussian, ReleaseShape};
 pub use recurrence::Recurrence;
-pub use release::{Denominator, FRACTION_BITS, NoisedAverage, NonPrivate, RawAverage, RawSum};
+pub use release::{Denominator, FRACTION_BITS, NoisedAverage, NonPrivate, RawAverage, RawSum, ReleaseDigest};
 pub use residues::{MAX_MODULUS, NoisedResidues, RawResidues};
 pub use sampler::binomial::Binomial;
 pub use sampler::discrete_gaussian::DiscreteGaussian;

@@ -5,6 +5,7 @@
 //! promise nothing, [`NonPrivate`].
 
 use rayon::prelude::*;
+use sha2::{Digest, Sha256};
 use undertone_simd::vectorised;
 
 use crate::error::{MechanismError, Result, positive};
@@ -15,6 +16,9 @@ pub const FRACTION_BITS: u32 = 40;
 
 /// One step of the fixed-point grid, `2^-FRACTION_BITS`.
 pub(crate) const GRID: f64 = 1.0 / (1u64 << FRACTION_BITS) as f64;
+
+/// Values that are hashed at once, while other threads make the noise of those after them.
+const PART: usize = 256 * BLOCK;
 
 /// The exact sum of weighted user updates, in fixed point, with the sum of the weights.
 ///
@@ -120,6 +124,7 @@ impl RawSum {
                 scale: denominator.grid_step()?,
                 bounded_sensitivity: true,
                 truncated: false,
+                digested: false,
             }),
             Denominator::FlooredWeight(floor) => {
                 let reciprocal = positive("denominator", floor)?.max(weight).recip();
@@ -134,6 +139,7 @@ impl RawSum {
                     scale: GRID,
                     bounded_sensitivity: true,
                     truncated: true,
+                    digested: false,
                 })
             }
             Denominator::ObservedWeight => {
@@ -144,6 +150,7 @@ impl RawSum {
                         scale: GRID,
                         bounded_sensitivity: false,
                         truncated: false,
+                        digested: false,
                     });
                 }
                 if self.weight <= 0 {
@@ -154,6 +161,7 @@ impl RawSum {
                     scale: GRID / weight,
                     bounded_sensitivity: false,
                     truncated: false,
+                    digested: false,
                 })
             }
         }
@@ -179,22 +187,100 @@ pub struct RawAverage {
     pub(crate) bounded_sensitivity: bool,
     /// True if the integers are truncated quotients, false if they are the sum itself.
     pub(crate) truncated: bool,
+    /// True if the release has a digest.
+    digested: bool,
 }
 
+/// A function that adds noise to the integers of some blocks, given the number of the first one.
+pub(crate) type AddNoise<'a> = dyn FnMut(usize, &mut [i64]) -> Result<()> + Send + 'a;
+
 impl RawAverage {
-    /// Lets `add_noise` change the integers, and turns them into the release.
-    pub(crate) fn release_with(
-        mut self,
-        noise_std: f64,
-        add_noise: impl FnOnce(&mut [i64]) -> Result<()>,
-    ) -> Result<NoisedAverage> {
-        let scale = self.scale;
-        add_noise(&mut self.values)?;
-        let mut values = vec![0.0; self.values.len()];
-        let blocks = values.par_chunks_mut(BLOCK).zip(self.values.par_chunks(BLOCK));
-        blocks.for_each(|(values, steps)| in_units(values, steps, scale));
-        Ok(NoisedAverage { values, noise_std })
+    /// The average whose release has a [`ReleaseDigest`]. One thread hashes the first values while others make the noise of later
+    /// ones, so a digest costs less time than one that is computed afterwards.
+    #[must_use]
+    pub fn with_digest(mut self) -> Self {
+        self.digested = true;
+        self
     }
+
+    /// Lets `add_noise` change the integers, part by part, and turns them into the release.
+    pub(crate) fn release_with(self, noise_std: f64, add_noise: &mut AddNoise<'_>) -> Result<NoisedAverage> {
+        let (mut steps, scale) = (self.values, self.scale);
+        let mut values = vec![0.0; steps.len()];
+        let mut digest = self.digested.then(Digests::default);
+        let length = match digest {
+            Some(_) => PART,
+            None => steps.len().next_multiple_of(BLOCK).max(BLOCK),
+        };
+        let mut released: &[f32] = &[];
+        let parts = values.chunks_mut(length).zip(steps.chunks_mut(length));
+        for (part, (values, steps)) in parts.enumerate() {
+            let mut release = || -> Result<()> {
+                add_noise(part * (length / BLOCK), steps)?;
+                let blocks = values.par_chunks_mut(BLOCK).zip(steps.par_chunks(BLOCK));
+                blocks.for_each(|(values, steps)| in_units(values, steps, scale));
+                Ok(())
+            };
+            match &mut digest {
+                Some(digest) => rayon::join(|| digest.add(released), release).1?,
+                None => release()?,
+            }
+            released = values;
+        }
+        // The system takes memory of this size back slowly.
+        let digest = digest.map(|digest| rayon::join(|| digest.end(released), || drop(steps)).0);
+        Ok(NoisedAverage {
+            values,
+            noise_std,
+            digest,
+        })
+    }
+}
+
+/// The digest of a release, of which the first parts were added.
+#[derive(Default)]
+struct Digests {
+    sha256: Sha256,
+    squares: f64,
+}
+
+impl Digests {
+    fn add(&mut self, values: &[f32]) {
+        let Self { sha256, squares } = self;
+        let hash = || {
+            let mut buffer = [0; 4096];
+            for block in values.chunks(buffer.len() / 4) {
+                for (bytes, value) in buffer.as_chunks_mut().0.iter_mut().zip(block) {
+                    *bytes = value.to_le_bytes();
+                }
+                sha256.update(&buffer[..4 * block.len()]);
+            }
+        };
+        // In the order of the values: another order would round otherwise.
+        let square = || {
+            values
+                .iter()
+                .for_each(|&value| *squares += f64::from(value).powi(2));
+        };
+        rayon::join(hash, square);
+    }
+
+    fn end(mut self, last: &[f32]) -> ReleaseDigest {
+        self.add(last);
+        ReleaseDigest {
+            sha256: self.sha256.finalize().into(),
+            norm: self.squares.sqrt(),
+        }
+    }
+}
+
+/// A release in short, for a ledger.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ReleaseDigest {
+    /// SHA-256 of the values as little-endian bytes.
+    pub sha256: [u8; 32],
+    /// The L2 norm of the values.
+    pub norm: f64,
 }
 
 vectorised! {
@@ -211,12 +297,23 @@ vectorised! {
 pub struct NoisedAverage {
     values: Vec<f32>,
     noise_std: f64,
+    digest: Option<ReleaseDigest>,
 }
 
 impl NoisedAverage {
     /// Values whose noise is in them already.
     pub(crate) fn of_noised(values: Vec<f32>, noise_std: f64) -> Self {
-        Self { values, noise_std }
+        Self {
+            values,
+            noise_std,
+            digest: None,
+        }
+    }
+
+    /// The digest of the values, where [`RawAverage::with_digest`] asked for one and no value has changed since.
+    #[must_use]
+    pub fn digest(&self) -> Option<ReleaseDigest> {
+        self.digest
     }
 
     /// The released average, one value per parameter.
@@ -233,15 +330,22 @@ impl NoisedAverage {
 
     /// Cuts the values from `at` on off, and returns them; `None` where there are none.
     pub fn split_off(&mut self, at: usize) -> Option<Vec<f32>> {
-        (at < self.values.len()).then(|| self.values.split_off(at))
+        (at < self.values.len()).then(|| {
+            self.digest = None;
+            self.values.split_off(at)
+        })
     }
 
     /// The release times a factor that does not depend on the data: post-processing.
     #[must_use]
     pub fn scaled(mut self, factor: f64) -> Self {
-        self.values
-            .iter_mut()
-            .for_each(|value| *value = (f64::from(*value) * factor) as f32);
+        self.digest = None;
+        let blocks = self.values.par_chunks_mut(BLOCK);
+        blocks.for_each(|values| {
+            values
+                .iter_mut()
+                .for_each(|value| *value = (f64::from(*value) * factor) as f32);
+        });
         self.noise_std *= factor.abs();
         self
     }
@@ -275,7 +379,7 @@ impl NonPrivate {
     /// # Errors
     /// No error today; the signature is that of the private mechanisms.
     pub fn privatize(&self, _round: u64, average: RawAverage) -> Result<NoisedAverage> {
-        average.release_with(0.0, |_| Ok(()))
+        average.release_with(0.0, &mut |_, _| Ok(()))
     }
 
     /// The event of such a release.
@@ -287,7 +391,14 @@ impl NonPrivate {
 
 #[cfg(test)]
 mod tests {
+    use undertone_accounting::NoiseMultiplier;
+
     use super::*;
+    use crate::testing::{at_least, with_threads};
+    use crate::{
+        BandedToeplitz, Blt, CorrelatedGaussian, IndependentGaussian, Mechanism, NoiseKey, ReleaseShape,
+        Strategy, Tree,
+    };
 
     fn check(denominator: Denominator, weight: i64, expected: Option<&[f32]>) {
         let sum = RawSum::new(vec![6 << 40, -(3 << 39)], weight << 40);
@@ -313,6 +424,75 @@ mod tests {
             0,
             Some(&[8_388_608.0, -8_388_608.0]),
         );
+    }
+
+    /// The bits of two rounds with and without digests, of a vector within a part and of one that ends within the third.
+    fn check_digests<R: FnMut(u64, RawAverage) -> Result<NoisedAverage> + Send>(begin: impl Fn(usize) -> R) {
+        for dim in [1, BLOCK, PART, 2 * PART + BLOCK + 7] {
+            let average = || {
+                let values = (0..dim as i64).map(|value| (value % 1001 - 500) << 33).collect();
+                RawSum::new(values, 0).average(Denominator::Fixed(4.0)).unwrap()
+            };
+            for threads in [1, 3] {
+                let (mut plain, mut digested) = (begin(dim), begin(dim));
+                for round in 0..2 {
+                    let expected = plain(round, average()).unwrap();
+                    let got = with_threads(threads, || digested(round, average().with_digest())).unwrap();
+                    assert!(expected.values() == got.values(), "{dim} values, round {round}");
+                    assert_eq!(expected.digest(), None);
+                    let bytes: Vec<u8> = got
+                        .values()
+                        .iter()
+                        .flat_map(|value| value.to_le_bytes())
+                        .collect();
+                    let squares = got.values().iter().map(|&value| f64::from(value).powi(2));
+                    let digest = got.digest().unwrap();
+                    assert_eq!(digest.sha256, <[u8; 32]>::from(Sha256::digest(&bytes)));
+                    assert_eq!(digest.norm.to_bits(), squares.sum::<f64>().sqrt().to_bits());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_digest_is_that_of_the_values_and_changes_no_bit() {
+        let key = || NoiseKey::from_bytes([3; 32]);
+        check_digests(|_| |round, average| NonPrivate.privatize(round, average));
+        check_digests(|_| {
+            let gaussian = IndependentGaussian::new(0.5, key()).unwrap();
+            move |round, average| gaussian.privatize(round, average)
+        });
+        for strategy in [
+            Strategy::Tree(Tree::new()),
+            Strategy::Blt(Blt::new(&[0.9, 0.5], &[0.3, 0.2]).unwrap()),
+            Strategy::BandedToeplitz(BandedToeplitz::new(vec![1.0, 0.5, 0.25]).unwrap()),
+        ] {
+            check_digests(|dim| {
+                let noise = NoiseMultiplier::new(4.0).unwrap();
+                let mechanism = Mechanism::new(strategy.clone(), 3, at_least(2, 2), noise).unwrap();
+                let shape = ReleaseShape {
+                    dim,
+                    clip_norm: 0.25,
+                    denominator: Denominator::Fixed(4.0),
+                    history: None,
+                };
+                let mut correlated = CorrelatedGaussian::new(mechanism, shape, key()).unwrap();
+                move |round, average| correlated.privatize(round, average)
+            });
+        }
+    }
+
+    #[test]
+    fn no_digest_outlives_its_values() {
+        let released = || {
+            let average = RawSum::new(vec![1 << 40, 2 << 40], 0).average(Denominator::Fixed(1.0));
+            NonPrivate.privatize(0, average.unwrap().with_digest()).unwrap()
+        };
+        assert!(released().digest().is_some());
+        assert!(released().scaled(0.5).digest().is_none());
+        let mut cut = released();
+        assert!(cut.split_off(2).is_none() && cut.digest().is_some());
+        assert!(cut.split_off(1).is_some() && cut.digest().is_none());
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod round;
 
 use std::path::{Path, PathBuf};
 
+use rayon::prelude::*;
 use undertone_accounting::participation::Participation;
 use undertone_aggregation::{AggregationError, ParamLayout};
 use undertone_coordinator::head::{CloseError, RunHead};
@@ -90,6 +91,9 @@ pub struct Released {
     /// The L2 norm of the values.
     pub norm: f64,
 }
+
+/// Values that one thread copies at once.
+const PIECE: usize = 1 << 15;
 
 const STOPPED: RunError = RunError::Session(
     "has stopped: a release failed half way, or the session was closed; make it anew with resume",
@@ -271,7 +275,8 @@ impl Session {
         let (Some(average), Some(sha256)) = (next.average, next.entry.released_sha256) else {
             return Err(STOPPED);
         };
-        out.copy_from_slice(average.values());
+        let pieces = out.par_chunks_mut(PIECE).zip(average.values().par_chunks(PIECE));
+        pieces.for_each(|(out, values)| out.copy_from_slice(values));
         let scaled = matches!(self.config.task.clip, ClipConfig::Flat { normalised: true, .. });
         let norm = if scaled { norm_of(out) } else { next.release_norm };
         self.rounds = next.head.round();

@@ -158,6 +158,11 @@ impl Round {
         self.open(py, |_, round| Ok(round.audits(unit)))
     }
 
+    /// Announces a unit that a device has measured, before its norms are there. A unit that has contributed is refused here.
+    fn _announce(&self, py: Python<'_>, unit: usize) -> PyResult<()> {
+        self.open(py, |_, round| round.announce(unit))
+    }
+
     /// Takes the norms of a unit that a device measured, five int64 numbers for each group, and gives for each group the factor and
     /// the number of halvings by which the device adds the unit. After an error the device must add nothing.
     fn _add_on_device(

@@ -257,7 +257,11 @@ impl CorrelatedGaussian {
             });
         }
         let noise_std = self.mechanism.noise_multiplier().get() * self.shape.clip_norm;
-        average.release_with(noise_std, |values| self.advance(values))
+        self.advance(|rounded, round, key| {
+            average.release_with(noise_std, &mut |first, values| {
+                rounded.advance(round, key, first, values)
+            })
+        })
     }
 
     /// Adds the noise of `round` to residues. The shape of the mechanism has [`Denominator::WHOLE_STEPS`], and its clip norm is the
@@ -281,7 +285,7 @@ impl CorrelatedGaussian {
         }
         let noise_std = self.mechanism.noise_multiplier().get() * self.shape.clip_norm;
         let mut noise = Zeroizing::new(vec![0; residues.len()]);
-        self.advance(&mut noise)?;
+        self.advance(|rounded, round, key| rounded.advance(round, key, 0, &mut noise))?;
         Ok(residues.release(&noise, noise_std))
     }
 
@@ -317,15 +321,18 @@ impl CorrelatedGaussian {
         Ok(())
     }
 
-    /// Adds the noise of the next round to the values.
-    fn advance(&mut self, values: &mut [i64]) -> Result<()> {
+    /// Lets `add_noise` add the noise of the next round.
+    fn advance<T>(
+        &mut self,
+        add_noise: impl FnOnce(&mut Rounded, usize, &NoiseKey) -> Result<T>,
+    ) -> Result<T> {
         let now = self.state.round();
         // From here on an error leaves a memory of no round.
         self.interrupted = true;
-        self.rounded.advance(now, &self.key, values)?;
+        let added = add_noise(&mut self.rounded, now, &self.key)?;
         self.interrupted = false;
         self.state.advance();
-        Ok(())
+        Ok(added)
     }
 
     /// Draws the rows of later rounds from another key. The same key again changes nothing.

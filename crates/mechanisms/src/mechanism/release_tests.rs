@@ -38,7 +38,7 @@ fn rounded(recurrence: &Recurrence, rounds: usize, dim: usize, history: Option<H
 }
 
 fn advance(rounded: &mut Rounded, round: usize, values: &mut [i64]) {
-    rounded.advance(round, &key(), values).unwrap();
+    rounded.advance(round, &key(), 0, values).unwrap();
 }
 
 fn noise(rounded: &mut Rounded, dim: usize, rounds: std::ops::Range<usize>) -> Vec<Vec<i64>> {

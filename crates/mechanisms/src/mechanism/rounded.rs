@@ -183,8 +183,15 @@ impl Rounded {
         }
     }
 
-    /// Adds the noise of a round to `values`. After a failure the memory is of no round.
-    pub(crate) fn advance(&mut self, round: usize, key: &NoiseKey, values: &mut [i64]) -> Result<()> {
+    /// Adds the noise of a round to `values`, which begin with block `first`. Each block of a round has one call. After a failure the
+    /// memory is of no round.
+    pub(crate) fn advance(
+        &mut self,
+        round: usize,
+        key: &NoiseKey,
+        first: usize,
+        values: &mut [i64],
+    ) -> Result<()> {
         let step = self.step(round);
         let (program, steps, kept) = (&self.program, self.steps, self.kept);
         // A row of fresh noise has the number of its round, in trees of its node, whose noise is all of one size.
@@ -196,10 +203,10 @@ impl Rounded {
         match &mut self.memory {
             Memory::Integers(field) => values
                 .par_chunks_mut(BLOCK)
-                .zip(field.blocks_mut())
+                .zip(field.blocks_mut().into_par_iter().skip(first))
                 .enumerate()
                 .try_for_each_init(begin, |(maker, space), (block, (values, state))| {
-                    let mut make = |row: u64, out: &mut [i64]| maker.fill(row, block, size(row), out);
+                    let mut make = |row: u64, out: &mut [i64]| maker.fill(row, first + block, size(row), out);
                     let noise = &mut space.noise[..values.len()];
                     step.integers(round as u64, noise, state, kept, &mut space.spare, &mut make)?;
                     add(values, noise);
@@ -207,10 +214,10 @@ impl Rounded {
                 }),
             Memory::Reals(field) => values
                 .par_chunks_mut(BLOCK)
-                .zip(field.blocks_mut())
+                .zip(field.blocks_mut().into_par_iter().skip(first))
                 .enumerate()
                 .try_for_each_init(begin, |(maker, space), (block, (values, state))| {
-                    let mut make = |row: u64, out: &mut [i64]| maker.fill(row, block, size(row), out);
+                    let mut make = |row: u64, out: &mut [i64]| maker.fill(row, first + block, size(row), out);
                     let noise = &mut space.noise[..values.len()];
                     step.reals(
                         round as u64,

@@ -116,12 +116,12 @@ impl IndependentGaussian {
             return Err(MechanismError::UnboundedSensitivity);
         }
         let steps = fresh::steps(self.noise_std, average.scale)?;
-        average.release_with(self.noise_std, |values| {
+        average.release_with(self.noise_std, &mut |first, values| {
             values.par_chunks_mut(BLOCK).enumerate().try_for_each_init(
                 || (Maker::new(&self.key), Zeroizing::new(vec![0; BLOCK])),
                 |(maker, noise), (block, values)| {
                     let noise = &mut noise[..values.len()];
-                    maker.fill(round, block, steps, noise)?;
+                    maker.fill(round, first + block, steps, noise)?;
                     fresh::add(values, noise);
                     Ok(())
                 },

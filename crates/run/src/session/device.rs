@@ -11,7 +11,7 @@ use undertone_aggregation::{
 };
 use undertone_coordinator::record::LedgerEntry;
 
-use super::Round;
+use super::{PIECE, Round};
 use crate::error::{Result, RunError};
 
 /// The sentence of a session with sums of a device about the assumptions of its guarantee.
@@ -20,9 +20,9 @@ const ASSUMES_THE_DEVICE: &str = "A device such as a GPU, led by the program tha
      alone. The sum is one of integers, so it has the bits that the processor would give. In each such round the processor computed the \
      exact norm of one unit again, chosen at random among all units of the round, if that unit contributed.";
 
-/// Values of a sum that one thread copies, checks and merges at once.
-const PIECE: usize = 1 << 15;
-
+const AWAITS_A_UNIT: RunError = RunError::Session(
+    "has an open round with a unit that a device has measured: expected its norms before the next unit and before the release",
+);
 const AWAITS_THE_SUM: RunError = RunError::Session(
     "has an open round with units on a device: expected all parts of their sum before the release",
 );
@@ -34,6 +34,9 @@ const NOTHING_TO_AUDIT: RunError =
 const FAULTY: RunError = RunError::Session(
     "has an open round whose device gave a wrong norm or sum: it is not released; make the session anew with resume",
 );
+
+/// The refusal of a unit after the sum.
+const SUM_WAS_TAKEN: &str = "the sum of the device was taken before";
 
 /// The assumption about a device that the guarantee of a session with this ledger rests on, where there is one.
 pub(super) fn assumption(entries: &[LedgerEntry]) -> Option<&'static str> {
@@ -52,6 +55,8 @@ pub(super) struct OnDevice {
 
 struct State {
     units: DeviceUnits,
+    /// The unit that the device has measured, from its announcement to its norms.
+    announced: Option<usize>,
     /// The number of places of the sum that were merged.
     merged: usize,
     /// The norms of the audited unit, from its contribution to its audit.
@@ -64,6 +69,7 @@ impl OnDevice {
         Self {
             state: Mutex::new(State {
                 units: DeviceUnits::none(bound),
+                announced: None,
                 merged: 0,
                 awaits_audit: None,
             }),
@@ -116,6 +122,29 @@ impl Round {
         self.device.audited == Some(unit)
     }
 
+    /// Announces a unit whose norms a device still computes, so that the caller can go on before they are there. The round is not
+    /// released before [`add_on_device`](Self::add_on_device) has them.
+    ///
+    /// # Errors
+    /// The unit is refused as [`add_on_device`](Self::add_on_device) would refuse it, or another one is announced. Nothing is announced
+    /// then.
+    pub fn announce(&self, unit: usize) -> Result<()> {
+        let (taken, device) = (self.unit(unit)?, &self.device);
+        device.check()?;
+        if taken.load(Ordering::Acquire) {
+            return Err(self.refused(unit, "it has contributed before"));
+        }
+        let mut state = device.state();
+        if state.merged > 0 {
+            return Err(self.refused(unit, SUM_WAS_TAKEN));
+        }
+        if state.announced.is_some() {
+            return Err(AWAITS_A_UNIT);
+        }
+        state.announced = Some(unit);
+        Ok(())
+    }
+
     /// Computes the factors by which a device adds the contribution of a unit, from the norms that it measured. A unit that is audited
     /// needs [`audit`](Self::audit) before the release, too.
     ///
@@ -127,6 +156,7 @@ impl Round {
     /// released; no clipping. The device must add nothing then.
     pub fn add_on_device(&self, unit: usize, norms: &[Limbs]) -> Result<Factor> {
         let (taken, device) = (self.unit(unit)?, &self.device);
+        device.state().announced.take_if(|announced| *announced == unit);
         device.check()?;
         // PRIVACY: before the device adds anything. A contribution that came twice would move the sum twice.
         if taken.swap(true, Ordering::AcqRel) {
@@ -144,7 +174,7 @@ impl Round {
         let factor = factor.map_err(|error| device.failed(error, unit))?;
         let mut state = device.state();
         if state.merged > 0 {
-            return Err(self.refused(unit, "the sum of the device was taken before"));
+            return Err(self.refused(unit, SUM_WAS_TAKEN));
         }
         state.units.count(&factor)?;
         if self.audits(unit) {
@@ -175,8 +205,8 @@ impl Round {
     /// device that added nothing delivers zeros. The values are copied before they are checked, so that another thread may write them.
     ///
     /// # Errors
-    /// A part that is not the next one; [`AggregationError::DeviceSum`] for a value that is larger than the units can make it, after
-    /// which the round is not released.
+    /// A part that is not the next one; a unit that is announced; [`AggregationError::DeviceSum`] for a value that is larger than the
+    /// units can make it, after which the round is not released.
     pub fn merge_device(&self, first: usize, part: &[i64]) -> Result<()> {
         let device = &self.device;
         device.check()?;
@@ -191,6 +221,9 @@ impl Round {
                 );
                 let got = format!("places {first} to {end}");
                 return Err(RunError::value("sum", expected, got));
+            }
+            if state.announced.is_some() {
+                return Err(AWAITS_A_UNIT);
             }
             // From here on no unit is counted, and an error leaves a sum that is not released.
             state.merged = end;
@@ -209,6 +242,9 @@ impl Round {
     pub(super) fn check_device(&self) -> Result<()> {
         self.device.check()?;
         let state = self.device.state();
+        if state.announced.is_some() {
+            return Err(AWAITS_A_UNIT);
+        }
         if state.awaits_audit.is_some() {
             return Err(AWAITS_THE_AUDIT);
         }

@@ -103,6 +103,45 @@ fn the_published_ledger_says_that_a_device_made_the_sum() {
     assert_eq!(problems(&published), "");
 }
 
+#[test]
+fn a_unit_that_is_announced_is_not_forgotten() {
+    let out = TempDir::new().unwrap();
+    let text = POISSON.replace("users_per_round = 8", "sampling_probability = 1.0");
+    let mut session = create(out.path(), &text, false).unwrap();
+    let says = |result: Result<()>, expected: &str| {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    let awaits = "a unit that a device has measured: expected its norms";
+    let (update, mut sum) = ([0.1; DIM], vec![0; DIM]);
+    let round = session.next_round().unwrap().unwrap();
+    says(round.announce(USERS as usize), "expected a unit from 0 to 19");
+    round.announce(3).unwrap();
+    says(round.announce(3), awaits);
+    says(round.announce(4), awaits);
+    says(round.merge_device(0, &[0; DIM]), awaits);
+    // A unit that comes at once does not take the place of the one that is announced.
+    add(round, &mut sum, 5, &update).unwrap();
+    says(round.announce(5), "it has contributed before");
+    says(session.release(&mut [0.0; DIM]).map(drop), awaits);
+    let round = session.open_round().unwrap();
+    add(round, &mut sum, 3, &update).unwrap();
+    says(round.announce(3), "it has contributed before");
+    // Norms that are refused end the announcement, and the unit can come again.
+    round.announce(4).unwrap();
+    says(round.add_on_device(4, &[]).map(drop), "norms of a unit");
+    round.announce(4).unwrap();
+    add(round, &mut sum, 4, &update).unwrap();
+    round.merge_device(0, &sum).unwrap();
+    says(round.announce(6), "the sum of the device was taken before");
+    session.release(&mut [0.0; DIM]).unwrap();
+    // What was announced goes with its round.
+    session.next_round().unwrap().unwrap().announce(3).unwrap();
+    drop(session);
+    let mut session = create(out.path(), &text, true).unwrap();
+    assert_eq!(one_round(&mut session).unwrap().unwrap().len(), DIM);
+}
+
 /// Something that a device gets wrong.
 type Fault = fn(&Round) -> Result<()>;
 
