@@ -1,7 +1,7 @@
 //! Noise to which each client adds a part, so that only the (securely aggregated) sum carries all of it.
 //!
-//! [`rounding`] gives the sensitivities of a vector rounded to a grid; [`discrete_gaussian`] and [`skellam`]
-//! the Renyi divergence of the noisy sum.
+//! [`RoundedSensitivity`] has the sensitivities of a vector rounded to a grid. [`DistributedDiscreteGaussian`] and [`Skellam`] give the
+//! Renyi divergence of the noisy sum.
 //!
 //! Both are stated for clipped vectors of one user set to zero (zero-out; the user's part of the noise stays). Under
 //! replace-one the clip norm counts twice. They hold against every observer of the sum, as long as the stated number of
