@@ -461,16 +461,8 @@ def test_a_unit_is_added_when_the_next_one_ends(tmp_path):
     assert round.index == 0 and dp.session.round == 1
 
 
-def test_there_is_no_report_before_the_first_unit(tmp_path):
-    dp = optimizer(tmp_path, on_device=True)
-    with pytest.raises(AttributeError, match="expected a unit that was added before"):
-        dp.last  # noqa: B018
-
-
-@pytest.mark.usefixtures("deferred")
-@pytest.mark.parametrize("when", ["next", "last", "step"])
-def test_a_wrong_norm_comes_later_and_before_the_release(tmp_path, when):
-    dp = optimizer(tmp_path, on_device=True)
+def with_wrong_norms(dp):
+    """Opens a round whose device measures wrongly, and gives the unit that is audited."""
     round = next(iter(dp))
     (audited,) = [unit for unit in range(USERS) if round._audits(unit)]
     right = dp._sum.norms
@@ -481,6 +473,20 @@ def test_a_wrong_norm_comes_later_and_before_the_release(tmp_path, when):
         return norms
 
     dp._sum.norms = wrong
+    return audited
+
+
+def test_there_is_no_report_before_the_first_unit(tmp_path):
+    dp = optimizer(tmp_path, on_device=True)
+    with pytest.raises(AttributeError, match="expected a unit that was added before"):
+        dp.last  # noqa: B018
+
+
+@pytest.mark.usefixtures("deferred")
+@pytest.mark.parametrize("when", ["next", "last", "step"])
+def test_a_wrong_norm_comes_later_and_before_the_release(tmp_path, when):
+    dp = optimizer(tmp_path, on_device=True)
+    audited = with_wrong_norms(dp)
     with dp.unit(audited):
         dp._flat.fill_(0.25)
     with pytest.raises(udp.SessionError, match=f"norm of unit {audited} differs from the exact norm") as found:

@@ -8,7 +8,7 @@ if not torch.cuda.is_available():
 
 import undertone_dp as udp  # noqa: E402
 import undertone_dp.torch  # noqa: E402
-from test_torch_device import CLIPS, SEEDED, SHAPES, USERS, one_round, updates  # noqa: E402
+from test_torch_device import CLIPS, SEEDED, SHAPES, USERS, one_round, updates, with_wrong_norms  # noqa: E402
 from undertone_dp._device import DeviceSum  # noqa: E402
 
 
@@ -38,16 +38,7 @@ def test_a_round_has_the_bits_of_the_host(tmp_path, clip, reports, kernels):
 
 def test_a_wrong_norm_of_the_audited_unit_stops_the_round(tmp_path):
     dp = optimizer(tmp_path, on_device=True)
-    round = next(iter(dp))
-    (audited,) = [unit for unit in range(USERS) if round._audits(unit)]
-    right = dp._sum.norms
-
-    def wrong():
-        norms = right()
-        norms[2] ^= 1
-        return norms
-
-    dp._sum.norms = wrong
+    audited = with_wrong_norms(dp)
     with dp.unit(audited):
         dp._flat.fill_(0.25)
     with pytest.raises(udp.SessionError, match=f"norm of unit {audited} differs from the exact norm"):

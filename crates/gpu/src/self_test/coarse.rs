@@ -2,7 +2,7 @@
 
 use undertone_device_sum::{DeviceError, Emulator};
 
-use crate::call::{Array, Call, Kernel, THREADS, count, header, place, product};
+use crate::call::{Array, Call, Kernel, THREADS, header, place, product};
 use crate::machine::{Trainer, TrainingMemory};
 
 /// A kernel with its arguments, and the number of values in the workspace.
@@ -156,7 +156,6 @@ fn results<M: Trainer>(machine: &M, (kernel, call, len): &Case) -> Result<Vec<u3
 /// # Errors
 /// [`DeviceError::SelfTest`] for a bit that differs; the errors of the machine.
 pub(super) fn test<M: Trainer>(machine: &M) -> Result<(), DeviceError> {
-    debug_assert!(LENGTHS.iter().all(|&length| length < count::ROWS_OF_CHUNK));
     for case in products().iter().chain(&of_sequences()) {
         if results(machine, case)? != results(&Emulator::default(), case)? {
             let kernel = "a coarse product";
