@@ -8,7 +8,8 @@ use comfy_table::{CellAlignment, Table as Grid, presets};
 use undertone_lab::reproduce::{self, Conditions, Curve, Entry, Figure, Rounding, Table, checks};
 use undertone_present::Scale;
 
-use undertone_present::curves::{COLOURS, MUTED, Pen, Picture, range};
+use undertone_present::chart::MUTED;
+use undertone_present::curves::{COLOURS, Pen, Picture, range};
 
 use crate::output::Output;
 

@@ -17,7 +17,6 @@ pub mod one_run;
 pub mod one_run_fdp;
 pub mod planning;
 pub mod sampled;
-pub mod signal;
 
 use crate::AccountingError;
 use crate::error::ensure;

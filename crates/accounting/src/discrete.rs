@@ -25,10 +25,10 @@ pub(crate) const MAX_OUTCOMES: u64 = 1 << 24;
 ///
 /// # Example
 /// ```
-/// use undertone_accounting::discrete;
+/// use undertone_accounting::{Epsilon, discrete};
 /// # fn main() -> Result<(), undertone_accounting::AccountingError> {
 /// let outcomes = discrete::gaussian::outcomes(1.0, 1, -80.0)?;
-/// assert!((outcomes.hockey_stick(1.0) - 0.141_351_339_405_621_92).abs() < 1e-15);
+/// assert!((outcomes.delta(Epsilon::new(1.0)?) - 0.141_351_339_405_621_92).abs() < 1e-15);
 /// # Ok(())
 /// # }
 /// ```
@@ -47,7 +47,7 @@ pub struct Outcomes {
 impl Outcomes {
     /// The pair with the roles of the two neighbours exchanged.
     #[must_use]
-    pub fn reversed(&self) -> Outcomes {
+    pub(crate) fn reversed(&self) -> Outcomes {
         Outcomes {
             log_p: self.log_q.clone(),
             log_q: self.log_p.clone(),
@@ -63,7 +63,7 @@ impl Outcomes {
     /// Add-or-remove one user, Poisson sampling, one release. Both directions count: the divergence of `Q`
     /// from `P'` is in general not the smaller one.
     #[must_use]
-    pub fn poisson_sampled(&self, sampling_probability: SamplingProbability) -> Outcomes {
+    pub(crate) fn poisson_sampled(&self, sampling_probability: SamplingProbability) -> Outcomes {
         let q = sampling_probability.get();
         if q >= 1.0 {
             return self.clone();
@@ -94,13 +94,13 @@ impl Outcomes {
 
     /// Hockey-stick divergence of `P` from `Q`: the sum of `(P(x) - e^epsilon Q(x))_+`, one direction only.
     #[must_use]
-    pub fn hockey_stick(&self, epsilon: f64) -> f64 {
+    pub(crate) fn hockey_stick(&self, epsilon: f64) -> f64 {
         self.log_hockey_stick(epsilon).exp()
     }
 
     /// `ln` of [`Outcomes::hockey_stick`]; stays finite far below the smallest `f64`.
     #[must_use]
-    pub fn log_hockey_stick(&self, epsilon: f64) -> f64 {
+    pub(crate) fn log_hockey_stick(&self, epsilon: f64) -> f64 {
         let mut sum = LogSum::new();
         // PRIVACY: what was left out counts in full.
         sum.add(self.missing_p.ln());
@@ -155,7 +155,7 @@ impl Outcomes {
     /// Renyi divergence of `P` from `Q` at `order` (> 1); `+inf` where outcomes were left out, because no
     /// finite number then bounds it.
     #[must_use]
-    pub fn renyi_divergence(&self, order: f64) -> f64 {
+    pub(crate) fn renyi_divergence(&self, order: f64) -> f64 {
         if self.missing_p > 0.0 {
             return f64::INFINITY;
         }

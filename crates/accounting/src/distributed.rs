@@ -1,6 +1,6 @@
 //! Noise to which each client adds a part, so that only the (securely aggregated) sum carries all of it.
 //!
-//! [`RoundedSensitivity`] has the sensitivities of a vector rounded to a grid. [`DistributedDiscreteGaussian`] and [`Skellam`] give the
+//! [`RoundedSensitivity`] has the sensitivities of a vector rounded to a grid. [`DistributedDiscreteGaussian`] and [`DistributedSkellam`] give the
 //! Renyi divergence of the noisy sum.
 //!
 //! Both are stated for clipped vectors of one user set to zero (zero-out; the user's part of the noise stays). Under
@@ -17,7 +17,7 @@ mod skellam;
 
 pub use discrete_gaussian::DistributedDiscreteGaussian;
 pub use rounding::RoundedSensitivity;
-pub use skellam::Skellam;
+pub use skellam::DistributedSkellam;
 
 #[cfg(test)]
 mod tests {

@@ -232,7 +232,7 @@ impl Event {
 
     /// Returns true if the event can be accounted for under `adjacency`.
     #[must_use]
-    pub fn supports(&self, adjacency: Adjacency) -> bool {
+    pub(crate) fn supports(&self, adjacency: Adjacency) -> bool {
         match self {
             Event::FixedSizeGaussian { .. } => adjacency == Adjacency::ReplaceOne,
             Event::CorrelatedGaussian { .. }

@@ -55,7 +55,7 @@ pub fn epsilon(noise_multiplier: NoiseMultiplier, delta: Delta) -> Result<Epsilo
 /// # Errors
 /// [`AccountingError::OutOfRange`] for any other `log_delta`; [`AccountingError::NoFiniteGuarantee`] as
 /// [`epsilon`].
-pub fn epsilon_at_log_delta(
+pub(crate) fn epsilon_at_log_delta(
     noise_multiplier: NoiseMultiplier,
     log_delta: f64,
 ) -> Result<Epsilon, AccountingError> {

@@ -71,7 +71,7 @@ impl Group {
     /// `ln` of the group's delta at `K epsilon` from `ln` of one record's delta at `epsilon`. Positive values say
     /// that nothing is guaranteed.
     #[must_use]
-    pub fn log_delta(&self, epsilon: Epsilon, record_log_delta: f64) -> f64 {
+    pub(crate) fn log_delta(&self, epsilon: Epsilon, record_log_delta: f64) -> f64 {
         record_log_delta + self.log_growth(epsilon.get())
     }
 

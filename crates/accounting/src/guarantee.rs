@@ -66,6 +66,7 @@ impl fmt::Display for Sampling {
 /// The method that turns events into a guarantee. Every recipe gives an upper bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Recipe {
     /// The moments accountant of 2016 as \[DPLM\] used it: moments 1 to 32 and the classic conversion. For
     /// reproducing printed numbers; [`Recipe::Rdp`] is tighter.

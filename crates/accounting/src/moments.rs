@@ -8,7 +8,7 @@ use crate::rdp::poisson_gaussian::log_moment_integer;
 use crate::{NoiseMultiplier, SamplingProbability};
 
 /// The largest moment `lambda` of the recipe; it uses 1 to this.
-pub const MAX_MOMENT: u32 = 32;
+pub(crate) const MAX_MOMENT: u32 = 32;
 
 /// `ln E[(dP/dQ)^{lambda + 1}]` under `Q` for one Poisson-sampled Gaussian release: the log moment of order
 /// `lambda` of the privacy loss. Rounds add.

@@ -1,14 +1,13 @@
 //! Renyi differential privacy: orders, divergences of each event, conversion.
 
-pub mod bounded_range;
-pub mod continuous;
+mod bounded_range;
 pub mod conversion;
-pub mod laplace;
+mod laplace;
 mod orders;
-pub mod poisson_gaussian;
-pub mod randomized_response;
+pub(crate) mod poisson_gaussian;
+mod randomized_response;
 pub mod repeat_and_select;
-pub mod without_replacement;
+mod without_replacement;
 
 pub use orders::default_orders;
 
@@ -19,7 +18,9 @@ use crate::{AccountingError, Adjacency, Event, event};
 /// of the two directions.
 ///
 /// # Errors
-/// As [`curve_under`].
+/// [`AccountingError::UnsupportedCurve`] for an event without a Renyi curve; [`AccountingError::NoFiniteGuarantee`]
+/// for [`Event::NonPrivate`]; [`AccountingError::OutOfRange`] for an order that is not a finite number > 1, and
+/// whatever the event's own fields break.
 ///
 /// # Example
 /// ```
@@ -42,11 +43,12 @@ pub fn curve(event: &Event, orders: &[f64]) -> Result<Vec<f64>, AccountingError>
 /// divergence is finite, or none is evaluated because the order is beyond any use.
 ///
 /// # Errors
-/// [`AccountingError::UnsupportedAdjacency`] for a relation that the event cannot be accounted for under;
-/// [`AccountingError::UnsupportedCurve`] for an event without a Renyi curve; [`AccountingError::NoFiniteGuarantee`]
-/// for [`Event::NonPrivate`]; [`AccountingError::OutOfRange`] for an order that is not a finite number > 1, and
-/// whatever the event's own fields break.
-pub fn curve_under(event: &Event, adjacency: Adjacency, orders: &[f64]) -> Result<Vec<f64>, AccountingError> {
+/// [`AccountingError::UnsupportedAdjacency`] for a relation that the event cannot be accounted for under, and the errors of [`curve`].
+pub(crate) fn curve_under(
+    event: &Event,
+    adjacency: Adjacency,
+    orders: &[f64],
+) -> Result<Vec<f64>, AccountingError> {
     event.validate()?;
     for &order in orders {
         finite_order(order)?;

@@ -157,10 +157,9 @@ impl Encoding {
         Ok(encoding)
     }
 
-    /// Uses exactly [`min_modulus`](Self::min_modulus), as the papers do. The default, the next power of two, needs as many bits and is
-    /// faster to mask.
-    #[must_use]
-    pub fn with_min_modulus(mut self) -> Self {
+    /// Uses exactly [`min_modulus`](Self::min_modulus), as the papers do.
+    #[cfg(test)]
+    pub(crate) fn with_min_modulus(mut self) -> Self {
         self.modulus = self.min_modulus;
         self
     }
@@ -177,7 +176,7 @@ impl Encoding {
         self.size
     }
 
-    /// The modulus of the sum: the next power of two, unless the exact one was asked for.
+    /// The modulus of the sum: the next power of two, which needs as many bits as the smallest modulus and is faster to mask.
     #[must_use]
     pub fn modulus(&self) -> Modulus {
         self.modulus

@@ -10,7 +10,7 @@
 //! | [`DevicePart`], [`DeviceSum`], [`DeviceUnits`], [`Factor`], [`Limbs`] | the part of a sum that lies in the memory of an accelerator |
 //! | [`Estimator`], [`user_weight`] | averages with their sensitivities |
 //! | [`Encoding`], [`Encoder`], [`RoundEncoding`] | updates as integers modulo `M` |
-//! | [`ModularVec`], [`ModularSum`], [`Modulus`], [`Lanes`] | vectors and sums of residues |
+//! | [`ModularVec`], [`ModularSum`], [`Modulus`] | vectors and sums of residues |
 //! | [`pack`] | residues on the wire |
 //! | [`Rotation`], [`walsh_hadamard`] | the random rotation before an encoding |
 //! | [`Wiped`], [`UpdateBytes`], [`Values`] | memory that is wiped, and updates as bytes |
@@ -49,7 +49,7 @@ pub use error::{AggregationError, Result};
 pub use estimator::Estimator;
 pub use hadamard::{Transformable, walsh_hadamard};
 pub use layout::{Block, ClipGroup, ParamLayout, TensorSpec};
-pub use modular::{Lane, Lanes, ModularSum, ModularVec, Modulus};
+pub use modular::{Lane, ModularSum, ModularVec, Modulus};
 pub use rotation::Rotation;
 pub use sum::{SUM_LIMIT, UPDATE_LIMIT};
 pub use weight::user_weight;

@@ -15,11 +15,7 @@ use zeroize::Zeroize;
 
 /// Residues in the lanes that their modulus asks for, borrowed.
 #[derive(Clone, Copy)]
-#[expect(
-    missing_debug_implementations,
-    reason = "PRIVACY: residues may be a client's own"
-)]
-pub enum Lanes<'a> {
+pub(crate) enum Lanes<'a> {
     /// Lanes of a modulus up to `2^32`.
     Narrow(&'a [u32]),
     /// Lanes of a larger modulus.
@@ -104,8 +100,7 @@ impl ModularVec {
     }
 
     /// The residues in their lanes.
-    #[must_use]
-    pub fn lanes(&self) -> Lanes<'_> {
+    pub(crate) fn lanes(&self) -> Lanes<'_> {
         match &self.lanes {
             Owned::Narrow(lanes) => Lanes::Narrow(lanes),
             Owned::Wide(lanes) => Lanes::Wide(lanes),
@@ -143,14 +138,6 @@ impl ModularVec {
     /// Another modulus or length; nothing is subtracted then.
     pub fn sub(&mut self, other: &ModularVec) -> Result<()> {
         self.combine(other, u32::sub, u64::sub)
-    }
-
-    /// `self = -self` modulo `M`.
-    pub fn negate(&mut self) {
-        match &mut self.lanes {
-            Owned::Narrow(lanes) => u32::negate(lanes, self.modulus),
-            Owned::Wide(lanes) => u64::negate(lanes, self.modulus),
-        }
     }
 
     /// Adds a block of residues to those from index `start` on: masks are made and added block by block.
@@ -304,9 +291,6 @@ mod tests {
             let mut difference = vector(&a);
             difference.sub(&vector(&b)).unwrap();
             prop_assert_eq!(difference.iter().collect::<Vec<_>>(), want(&|a, b| a + wide - b));
-            let mut negative = vector(&a);
-            negative.negate();
-            prop_assert_eq!(negative.iter().collect::<Vec<_>>(), want(&|a, _| wide - a));
             // Blocks of either lane, somewhere inside.
             let start = a.len() / 3;
             let mut place = vector(&a);

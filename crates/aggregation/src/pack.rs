@@ -97,7 +97,7 @@ pub fn unpack_into(bytes: &[u8], vector: &mut ModularVec) -> Result<()> {
 ///
 /// # Errors
 /// The errors of [`unpack`].
-pub fn check(modulus: Modulus, len: usize, bytes: &[u8]) -> Result<()> {
+pub(crate) fn check(modulus: Modulus, len: usize, bytes: &[u8]) -> Result<()> {
     check_packed_len(modulus, len, bytes.len())?;
     check_padding(modulus, len, bytes)?;
     if modulus.is_power_of_two() {

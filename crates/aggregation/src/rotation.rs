@@ -82,7 +82,7 @@ impl Rotation {
     ///
     /// # Errors
     /// Wrong lengths.
-    pub fn backward(&self, values: &mut [f64]) -> Result<()> {
+    pub(crate) fn backward(&self, values: &mut [f64]) -> Result<()> {
         check_len("rotated sum", self.padded_dim(), values.len())?;
         walsh_hadamard(values)?;
         change_signs(&mut values[..self.dim], &self.signs);

@@ -146,7 +146,7 @@ impl<'a> Account<'a> {
     ///
     /// # Errors
     /// From the accountant.
-    pub fn worst_case(&self) -> Result<Option<GuaranteeRecord>> {
+    pub(crate) fn worst_case(&self) -> Result<Option<GuaranteeRecord>> {
         match self.accounted()? {
             Some(_) => self.running()?.record(self.plan),
             None => Ok(None),

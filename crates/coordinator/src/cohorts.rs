@@ -8,7 +8,7 @@ use crate::participant::Salt;
 use crate::participation::epochs::ShuffledEpochs;
 use crate::participation::policy::Policy;
 use crate::participation::timers::DeviceTimers;
-use crate::participation::{ParticipantId, ParticipationKey, Violation};
+use crate::participation::{ParticipantId, ParticipationKey};
 use crate::plan::PrivacyPlan;
 use crate::random::{Purpose, Randomness};
 use crate::record::LedgerEntry;
@@ -216,13 +216,5 @@ impl Cohorts {
     /// From the accountant's types.
     pub fn accounted(&self) -> Result<Option<Participation>> {
         self.policy.as_ref().map(Policy::accounted).transpose()
-    }
-
-    /// The number of rounds that broke the declared schema and were accounted, and the first violation.
-    #[must_use]
-    pub fn violations(&self) -> (u64, Option<&Violation>) {
-        self.policy.as_ref().map_or((0, None), |policy| {
-            (policy.violations(), policy.first_violation())
-        })
     }
 }

@@ -160,7 +160,7 @@ impl CoordinatorError {
 
     /// A key that the rest of the configuration rules out.
     #[must_use]
-    pub fn conflict(key: &str, reason: impl Into<String>) -> Self {
+    pub(crate) fn conflict(key: &str, reason: impl Into<String>) -> Self {
         Self::ConfigConflict {
             key: key.to_owned(),
             reason: reason.into(),

@@ -8,7 +8,6 @@
 //! | [`plan`] | clip norm, noise and cost of each round, before the first one |
 //! | [`cohorts`] | the users of each round |
 //! | [`sampling`], [`participation`] | the schemes of sampling, and schemas of participation: policies, timers, what a ledger shows |
-//! | [`participant`], [`violation`] | pseudonyms of users, and violations of a schema |
 //! | [`kept_examples`] | example-level sampling |
 //! | [`head`] | a training between two rounds, and the only way from one round to the next |
 //! | [`source`] | the sum of a round, and the source that gathers it |
@@ -20,7 +19,7 @@
 //! | [`identity`], [`trainings`] | the identity of a model, and the trainings that it comes from |
 //! | [`random`], [`entropy`] | the randomness of a run, and that of one round |
 //! | [`session_terms`] | the names of secure sums |
-//! | [`error`] | the errors, which name a key or a round |
+//! | [`CoordinatorError`] | the errors, which name a key or a round |
 //!
 //! # Notes
 //!
@@ -34,12 +33,12 @@ pub mod adaptive_clip;
 pub mod chain;
 pub mod cohorts;
 pub mod entropy;
-pub mod error;
+mod error;
 pub mod head;
 pub mod identity;
 pub mod kept_examples;
 mod noise;
-pub mod participant;
+mod participant;
 pub mod participation;
 pub mod plan;
 pub mod privacy_report;
@@ -51,6 +50,6 @@ pub mod session_terms;
 pub mod source;
 pub mod task;
 pub mod trainings;
-pub mod violation;
+mod violation;
 
 pub use error::{CoordinatorError, Result};

@@ -4,7 +4,7 @@
 //! The guarantee of correlated noise depends on the number of participations of one user and on their distance, not on a
 //! probability. A schema is either promised by construction ([`epochs`]: the same order of all users in every epoch), or an
 //! outcome of many devices that each keep to a timer ([`timers`]). Either way the ledger names every round's participants by
-//! [`participant`](crate::participant), [`policy`] holds the run to the declared schema, and [`observed`] and [`exact`]
+//! [`ParticipantId`], [`policy`] holds the run to the declared schema, and [`observed`] and [`exact`]
 //! recompute the real spending from the ledger.
 //!
 //! ```
@@ -19,7 +19,7 @@
 //!     policy.admit(round, &cohort)?;
 //! }
 //! assert_eq!(policy.observed().max_participation(), 3);
-//! # Ok::<(), undertone_coordinator::error::CoordinatorError>(())
+//! # Ok::<(), undertone_coordinator::CoordinatorError>(())
 //! ```
 //!
 //! PRIVACY: a guarantee for an observed schema is one for the participation that happened. Under the zero-out relation
@@ -35,6 +35,6 @@ pub mod observed;
 pub mod policy;
 pub mod timers;
 
-pub use crate::participant::ParticipantId;
+pub use crate::participant::{NotAParticipantId, ParticipantId, Salt};
 pub use crate::violation::Violation;
 pub use key::ParticipationKey;

@@ -141,7 +141,7 @@ impl PrivacyPlan {
 
     /// `true` if the run adds noise.
     #[must_use]
-    pub fn is_private(&self) -> bool {
+    pub(crate) fn is_private(&self) -> bool {
         self.private.is_some()
     }
 
@@ -248,7 +248,7 @@ impl PrivacyPlan {
 
     /// The observed guarantee with that of the private words; `None` without private words and where they have no guarantee.
     #[must_use]
-    pub fn with_words(&self, observed: &GuaranteeRecord) -> Option<GuaranteeRecord> {
+    pub(crate) fn with_words(&self, observed: &GuaranteeRecord) -> Option<GuaranteeRecord> {
         self.vocabulary()?.with(observed)
     }
 

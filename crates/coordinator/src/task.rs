@@ -22,7 +22,7 @@ use undertone_models::ModelSpec;
 pub use aggregation::{AggregationConfig, DropoutConfig, GraphConfig, SumName};
 pub use cohort::{CohortConfig, CohortSize};
 pub use duration::{NotASpan, Span};
-pub use file::{Purpose, Seeding, TaskFile, TaskVocabulary};
+pub use file::{Seeding, TaskFile, TaskPurpose, TaskVocabulary};
 pub use mechanism::{MechanismConfig, ParticipationConfig, RestartsConfig, WorkloadName};
 pub use server::{DecayConfig, OptimizerConfig, ServerConfig};
 pub(crate) use service::MAX_OVER_SELECTION;
@@ -31,7 +31,7 @@ pub use service::{
     ServiceConfig,
 };
 pub use undertone_local::{Algorithm, Batching, UserSettings};
-pub use validate::{at_least_one, folder_name, needs_initial_model, trained_here};
+pub use validate::{at_least_one, check_initial_model, folder_name, trained_here};
 pub(crate) use validate::{positive, require};
 
 /// A training task: the model, the sampling of users, their computation, and the noise.

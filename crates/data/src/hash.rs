@@ -67,7 +67,7 @@ pub(crate) fn keyed_fraction(seed: u64, key: &str) -> f64 {
 /// # Guarantee
 /// An adversary without the salt cannot test a guess of the name. This is pseudonymity, not differential privacy.
 #[must_use]
-pub fn pseudonym(salt: &[u8], name: &str) -> String {
+pub(crate) fn pseudonym(salt: &[u8], name: &str) -> String {
     let mut hasher = Sha256::new();
     hasher.update((salt.len() as u64).to_le_bytes());
     hasher.update(salt);

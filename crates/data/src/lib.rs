@@ -65,9 +65,7 @@ pub use grouped::{
     GroupOptions, Grouped, GroupedManifest, GroupedRow, Grouper, GrouperOptions, Shard, StreamOptions,
     UserRows, UserStream, group,
 };
-pub use hash::pseudonym;
 pub use import::{ImportOptions, ImportSummary, import, import_git};
-pub use limits::{MAX_LINE_BYTES, MAX_TEXT_BYTES, MAX_VOCABULARY_BYTES};
 pub use private_vocab::{PrivateSelection, PrivateVocabulary, SelectedWords, WordVotes};
 pub use progress::{NoProgress, Progress, Stage};
 pub use prose::{ProseSummary, prose};

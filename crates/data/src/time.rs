@@ -24,7 +24,7 @@ impl TimePoint {
     ///
     /// # Errors
     /// [`DataError::InvalidSetting`](crate::DataError::InvalidSetting) under `key` where the text is no date.
-    pub fn seconds(&self, key: &'static str) -> Result<i64> {
+    pub(crate) fn seconds(&self, key: &'static str) -> Result<i64> {
         match self {
             TimePoint::Seconds(seconds) => Ok(*seconds),
             TimePoint::Date(text) => parse_date(text).ok_or_else(|| {

@@ -10,7 +10,7 @@ use crate::limits::MAX_VOCABULARY_BYTES;
 use crate::path::expand;
 use crate::spec::{CorpusSpec, VocabularySpec};
 
-/// Reads a list of words of at most [`MAX_VOCABULARY_BYTES`]: one word per line, most frequent first.
+/// Reads a list of words of at most 64 MiB: one word per line, most frequent first.
 ///
 /// # Errors
 /// The errors of [`parse_words`]; [`DataError::TooLarge`]; [`DataError::Io`].
@@ -29,7 +29,7 @@ pub fn parse_words(path: &Path, bytes: &[u8]) -> Result<Vocab> {
     Vocab::from_words(bytes).map_err(|error| in_file(path, error))
 }
 
-/// Reads a tokenizer of at most [`MAX_VOCABULARY_BYTES`] by [`Vocab::from_tokenizer`].
+/// Reads a tokenizer of at most 64 MiB by [`Vocab::from_tokenizer`].
 ///
 /// # Errors
 /// [`DataError::BadTokenizer`]; [`DataError::TooLarge`]; [`DataError::Io`].

@@ -9,7 +9,6 @@
 //! | [`Emulator`] | the kernels on the processor |
 //! | `Cuda` | an NVIDIA GPU, with the feature `cuda` |
 //! | [`self_test()`] | a comparison of the kernels with known answers |
-//! | [`KERNELS`] | the kernels in C |
 //!
 //! # Notes
 //!
@@ -32,6 +31,3 @@ pub use raw::cuda::Cuda;
 pub use raw::emulator::Emulator;
 pub use self_test::self_test;
 pub use slots::UnitSlots;
-
-/// The source of the kernels, in C, as NVRTC compiles it.
-pub const KERNELS: &str = include_str!("../kernels/bound.c");

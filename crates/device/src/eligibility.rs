@@ -1,6 +1,6 @@
 //! The decision whether a device may take part in a task of the board, from the board and the device's own memory.
 
-use undertone_protocol::{Digest32, Kind, TaskCard, TaskState};
+use undertone_protocol::{Digest32, TaskCard, TaskKind, TaskState};
 
 use crate::floors::Limits;
 use crate::memory::Memory;
@@ -55,14 +55,14 @@ pub fn eligible(
         return Err(Ineligible::Closed);
     };
     let kind = card.kind();
-    if card.state() != TaskState::Active || kind == Kind::Unspecified || card.plan.is_none() {
+    if card.state() != TaskState::Active || kind == TaskKind::Unspecified || card.plan.is_none() {
         return Err(Ineligible::Closed);
     }
     if card.min_client_version > client_version {
         return Err(Ineligible::Version);
     }
     let examples = match kind {
-        Kind::Evaluate => memory.withheld_examples,
+        TaskKind::Evaluate => memory.withheld_examples,
         _ => memory.training_examples,
     };
     if examples < u64::from(card.min_examples.max(1)) {
@@ -148,7 +148,7 @@ mod tests {
     fn card() -> TaskCard {
         TaskCard {
             task: vec![1; 32],
-            kind: Kind::Train.into(),
+            kind: TaskKind::Train.into(),
             state: TaskState::Active.into(),
             round: 50,
             min_sep: 10,
@@ -210,7 +210,7 @@ mod tests {
         };
         assert_eq!(decide(&card(), &no_text, now), Err(Ineligible::TooFewExamples));
         let evaluation = TaskCard {
-            kind: Kind::Evaluate.into(),
+            kind: TaskKind::Evaluate.into(),
             ..card()
         };
         assert!(decide(&evaluation, &no_text, now).is_ok());

@@ -7,8 +7,8 @@ use undertone_aggregation::{EncodingConfig, UPDATE_LIMIT};
 use undertone_local::{Algorithm, Batching, UserSettings};
 use undertone_models::ModelSpec;
 use undertone_protocol::{
-    AggregationRule, Blob, Digest32, Kind, Label, Plan, Signed, SumMode, TrustedKeys, clip_rule, digest_of,
-    limits, read,
+    AggregationRule, Blob, Digest32, Label, Plan, Signed, SumMode, TaskKind, TrustedKeys, clip_rule,
+    digest_of, limits, read,
 };
 use undertone_secagg::{Terms, ThreatModel};
 use undertone_text::TextRules;
@@ -369,13 +369,13 @@ impl TaskPlan {
 
 fn purpose(plan: &Plan) -> Result<Purpose, Refusal> {
     match plan.kind() {
-        Kind::Train => Ok(Purpose::Train),
-        Kind::Evaluate => {
+        TaskKind::Train => Ok(Purpose::Train),
+        TaskKind::Evaluate => {
             array::<32>("of", &plan.of)?;
             let loss_cap = positive("loss_cap", plan.loss_cap)?;
             Ok(Purpose::Evaluate { loss_cap })
         }
-        Kind::Unspecified => Err(Refusal::value("kind", "training or evaluation", plan.kind)),
+        TaskKind::Unspecified => Err(Refusal::value("kind", "training or evaluation", plan.kind)),
     }
 }
 

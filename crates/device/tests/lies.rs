@@ -7,8 +7,8 @@ mod harness;
 use harness::{Driven, ROUND, Service, TASK, floors, memory, plan, run_one, setup, task_key};
 use undertone_device::{Ended, PolicyFloors, Refusal, Row};
 use undertone_protocol::{
-    AdaptiveNorm, AggregationRule, Assignment, Blob, ClipRule, Guarantee, Kind, Label, LayerNorms, Plan,
-    ProtocolError, RoundSettings, Signed, Signer, SumMode, clip_rule, digest_of, write,
+    AdaptiveNorm, AggregationRule, Assignment, Blob, ClipRule, Guarantee, Label, LayerNorms, Plan,
+    ProtocolError, RoundSettings, Signed, Signer, SumMode, TaskKind, clip_rule, digest_of, write,
 };
 
 /// The refusal that ends the session of a device with these floors.
@@ -400,7 +400,7 @@ fn plans_below_the_floors_are_refused_by_name() {
         ),
         (
             Box::new(|plan| {
-                plan.set_kind(Kind::Evaluate);
+                plan.set_kind(TaskKind::Evaluate);
                 plan.of = vec![9; 32];
             }),
             "loss_cap",

@@ -290,10 +290,10 @@ impl Forger {
         match step {
             Step::CheckIn => {
                 let read = read::<CheckInReply>("the reply", &reply.body, limits::MAX_MESSAGE);
-                if let Ok(Some(check_in_reply::What::Assignment(Assignment {
+                if let Ok(Some(check_in_reply::Reply::Assignment(Assignment {
                     settings: Some(settings),
                     ..
-                }))) = read.map(|reply| reply.what)
+                }))) = read.map(|reply| reply.reply)
                 {
                     self.clip_norm = settings.clip_norm;
                     self.modulus = settings.modulus;
@@ -301,7 +301,7 @@ impl Forger {
             }
             Step::Join | Step::Poll => {
                 let read = read::<Next>("the next step", &reply.body, limits::MAX_SECAGG);
-                if let Ok(Some(next::What::Upload(grant))) = read.map(|next| next.what) {
+                if let Ok(Some(next::Step::Upload(grant))) = read.map(|next| next.step) {
                     self.granted = Some(grant.length);
                 }
             }
@@ -374,7 +374,7 @@ mod tests {
             ..Assignment::default()
         };
         let reply = CheckInReply {
-            what: Some(check_in_reply::What::Assignment(assignment)),
+            reply: Some(check_in_reply::Reply::Assignment(assignment)),
         };
         forger.reply(Step::CheckIn, &mut ok(write(&reply)));
         let grant = UploadGrant {
@@ -382,7 +382,7 @@ mod tests {
             chunk: 90,
         };
         let next = Next {
-            what: Some(next::What::Upload(grant)),
+            step: Some(next::Step::Upload(grant)),
             retry: None,
         };
         forger.reply(Step::Join, &mut ok(write(&next)));
@@ -476,7 +476,7 @@ mod tests {
             ..Assignment::default()
         };
         let reply = CheckInReply {
-            what: Some(check_in_reply::What::Assignment(assignment)),
+            reply: Some(check_in_reply::Reply::Assignment(assignment)),
         };
         forger.reply(Step::CheckIn, &mut ok(write(&reply)));
         forger

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// An array in the memory of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct Array {
+pub(crate) struct Array {
     pub(crate) at: u64,
     pub(crate) row: u32,
     pub(crate) col: u32,

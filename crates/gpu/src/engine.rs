@@ -169,12 +169,6 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
         self.program.frame()
     }
 
-    /// Number of users that are trained at once.
-    #[must_use]
-    pub fn slots(&self) -> usize {
-        self.slots
-    }
-
     /// Bytes of the device's memory: parameters and activations of all slots, and the sum.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -9,8 +9,7 @@
 //! | [`self_test()`] | a comparison of a machine with the emulator |
 //! | `open` | an NVIDIA GPU, with the feature `cuda` |
 //! | [`Trainer`], [`TrainingMemory`] | the seam to a machine that runs the kernels |
-//! | [`Kernel`], [`Call`], [`Array`] | a kernel and its arguments |
-//! | [`KERNELS`] | the kernels in C |
+//! | [`Kernel`], [`Call`] | a kernel and its arguments |
 //!
 //! # Notes
 //!
@@ -33,17 +32,9 @@ mod table;
 mod tests;
 mod transformer;
 
-pub use call::{Array, Call, Kernel, Precision};
+pub use call::{Call, Kernel, Precision};
 pub use engine::{Capacity, DeviceEngine, MAX_SLOTS, check};
 pub use machine::{Trainer, TrainingMemory};
 #[cfg(feature = "cuda")]
 pub use raw::cuda::open;
 pub use self_test::self_test;
-
-/// The source of the kernels, in C, as NVRTC compiles it.
-pub const KERNELS: &str = concat!(
-    include_str!("../kernels/common.c"),
-    include_str!("../kernels/products.c"),
-    include_str!("../kernels/recurrent.c"),
-    include_str!("../kernels/transformer.c"),
-);

@@ -115,12 +115,6 @@ pub enum MechanismError {
         "an earlier release failed before it was complete; continue from the state saved before that release"
     )]
     Interrupted,
-    /// A restart that the certified sensitivity does not cover.
-    #[error("the sensitivity of {strategy} is not certified for unplanned restarts")]
-    RestartNotCovered {
-        /// Name of the strategy.
-        strategy: String,
-    },
     /// A matrix cannot be computed from its inverse: cancellation leaves no digits, and no bound on the error.
     #[error(
         "the matrix cannot be computed from its inverse in double precision: the computed coefficient {index} is {value:e} \

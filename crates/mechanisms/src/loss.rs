@@ -95,14 +95,14 @@ const EXACT: f64 = 1e-9;
 
 /// A squared sensitivity and whether it is exact.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Certified {
+pub struct CertifiedSensitivity {
     /// Squared sensitivity per squared unit of clip norm. The true value is never larger.
     pub squared: SquaredSensitivity,
     /// True if some participation set of the schema attains it.
     pub exact: bool,
 }
 
-impl Certified {
+impl CertifiedSensitivity {
     /// A squared sensitivity that is attained.
     #[must_use]
     pub fn exact(squared: SquaredSensitivity) -> Self {
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_widened_sensitivity_is_exact_only_within_rounding() {
-        let four = Certified::exact(SquaredSensitivity::new(4.0).unwrap());
+        let four = CertifiedSensitivity::exact(SquaredSensitivity::new(4.0).unwrap());
         assert_eq!(four.widened(0.0).unwrap(), four);
         let wide = four.widened(1.0).unwrap();
         assert_eq!((wide.squared.get(), wide.exact), (9.0, false));

@@ -8,11 +8,11 @@ use undertone_accounting::participation::Participation;
 use undertone_accounting::{Accountant, Adjacency, Delta, Event, Guarantee, NoiseMultiplier, Recipe};
 
 use crate::error::{MechanismError, Result, ensure};
-use crate::loss::{Certified, Errors, Losses};
+use crate::loss::{CertifiedSensitivity, Errors, Losses};
 use crate::sampler::uniform::NoiseKey;
 use crate::strategy::Strategy;
 use crate::stream::engine::StreamOptions;
-use crate::stream::{NoiseStream, Shape};
+use crate::stream::{NoiseStream, StreamShape};
 use crate::workload::Workload;
 
 pub(crate) mod correlated;
@@ -67,7 +67,7 @@ pub struct Mechanism {
     participation: Participation,
     noise_multiplier: NoiseMultiplier,
     #[serde(skip)]
-    sensitivity: Certified,
+    sensitivity: CertifiedSensitivity,
     /// The cached digest: computing it reads every number of the description.
     #[serde(skip)]
     digest: OnceLock<[u8; 32]>,
@@ -148,7 +148,7 @@ impl Mechanism {
 
     /// Squared L2 sensitivity per squared clip norm, and whether it is exact.
     #[must_use]
-    pub fn sensitivity(&self) -> Certified {
+    pub fn sensitivity(&self) -> CertifiedSensitivity {
         self.sensitivity
     }
 
@@ -213,7 +213,7 @@ impl Mechanism {
         key: NoiseKey,
         options: StreamOptions,
     ) -> Result<NoiseStream> {
-        let shape = Shape {
+        let shape = StreamShape {
             rounds: self.rounds,
             dim,
         };
@@ -350,7 +350,7 @@ mod tests {
         let mut stream = tree
             .stream(50, 0.5, key.clone(), StreamOptions::default())
             .unwrap();
-        let shape = Shape { rounds: 40, dim: 50 };
+        let shape = StreamShape { rounds: 40, dim: 50 };
         let recurrence = tree.strategy().recurrence(40).unwrap();
         let mut same =
             NoiseStream::new(&recurrence, shape, 2.5, key.clone(), StreamOptions::default()).unwrap();

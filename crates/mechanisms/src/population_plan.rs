@@ -23,7 +23,7 @@ pub use candidate::Candidate;
 pub use question::{Feasible, Goal, PopulationQuestion};
 
 use crate::error::{Result, ensure};
-use crate::loss::{Certified, Errors, Losses, Objective};
+use crate::loss::{CertifiedSensitivity, Errors, Losses, Objective};
 use crate::optimize::Problem;
 use crate::strategy::Strategy;
 use crate::strategy::tree::Tree;
@@ -71,7 +71,7 @@ pub struct Planner {
 #[derive(Debug, Clone)]
 struct CandidateDetails {
     strategy: String,
-    sensitivity: Certified,
+    sensitivity: CertifiedSensitivity,
     errors: Errors,
 }
 
@@ -95,7 +95,7 @@ pub struct Planned {
     /// The schema that results, and whether its maximum was lowered.
     pub participation: EffectiveParticipation,
     /// Squared sensitivity under the schema, exact or a proved upper bound.
-    pub sensitivity: Certified,
+    pub sensitivity: CertifiedSensitivity,
     /// Errors times sensitivity.
     pub losses: Losses,
     /// The minimum noise that meets the goal.

@@ -103,6 +103,7 @@ impl Resumable {
     }
 
     /// Where the key, and those of the rounds before a [`load`](Self::load), came from.
+    #[cfg(test)]
     pub(crate) fn key_origin(&self) -> KeyOrigin {
         self.header.key_origin
     }

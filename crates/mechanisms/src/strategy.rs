@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use undertone_accounting::participation::Participation;
 
 use crate::error::{Result, ensure};
-use crate::loss::{Certified, Errors};
+use crate::loss::{CertifiedSensitivity, Errors};
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
 use banded::Banded;
@@ -175,9 +175,13 @@ impl Strategy {
     /// # Errors
     /// More rounds than the matrix has; a structure for which no bound is known; entries so small that their squares
     /// vanish.
-    pub fn squared_sensitivity(&self, rounds: usize, participation: &Participation) -> Result<Certified> {
+    pub fn squared_sensitivity(
+        &self,
+        rounds: usize,
+        participation: &Participation,
+    ) -> Result<CertifiedSensitivity> {
         self.check(rounds)?;
-        let certified: Certified =
+        let certified: CertifiedSensitivity =
             each!(self, strategy => strategy.squared_sensitivity(rounds, participation))?;
         // PRIVACY: a sensitivity whose square vanishes in double precision would make any noise look private.
         let expected = "at least 1e-280: entries of the matrix as small as these lose their squares";

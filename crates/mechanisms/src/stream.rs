@@ -33,7 +33,7 @@ pub(crate) mod tree;
 
 /// Size of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct StreamShape {
     /// Maximum number of rounds.
     pub rounds: usize,
     /// Coordinates per row.
@@ -55,14 +55,14 @@ pub struct Shape {
 ///
 /// # Example
 /// ```
-/// use undertone_mechanisms::{NoiseKey, NoiseStream, Recurrence, Shape, StreamOptions};
+/// use undertone_mechanisms::{NoiseKey, NoiseStream, Recurrence, StreamShape, StreamOptions};
 ///
 /// let recurrence = Recurrence::Buffers {
 ///     decay_complement: vec![0.1],
 ///     output: vec![0.3],
 ///     scale: vec![],
 /// };
-/// let shape = Shape { rounds: 100, dim: 1000 };
+/// let shape = StreamShape { rounds: 100, dim: 1000 };
 /// let key = NoiseKey::from_bytes([7; 32]);
 /// let mut stream = NoiseStream::new(&recurrence, shape, 0.5, key, StreamOptions::default())?;
 /// let mut row = vec![0.0; 1000];
@@ -72,7 +72,7 @@ pub struct Shape {
 /// ```
 pub struct NoiseStream {
     engine: Engine,
-    shape: Shape,
+    shape: StreamShape,
     noise_std: f64,
     key: NoiseKey,
     state: Resumable,
@@ -86,7 +86,7 @@ impl NoiseStream {
     /// positive and finite; options that do not suit the recurrence; not enough memory.
     pub fn new(
         recurrence: &Recurrence,
-        shape: Shape,
+        shape: StreamShape,
         noise_std: f64,
         key: NoiseKey,
         options: StreamOptions,

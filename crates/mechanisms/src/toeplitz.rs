@@ -132,7 +132,7 @@ pub fn square_root(series: &[f64], rounds: usize) -> Result<Vec<f64>> {
 
 /// Norms of the columns of the Toeplitz matrix over `rounds` rounds, each cut at the last row.
 #[must_use]
-pub fn column_norms(coefficients: &[f64], rounds: usize) -> Vec<f64> {
+pub(crate) fn column_norms(coefficients: &[f64], rounds: usize) -> Vec<f64> {
     let mut sum = 0.0;
     let mut norms: Vec<f64> = (0..rounds)
         .map(|i| {

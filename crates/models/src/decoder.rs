@@ -30,7 +30,7 @@ pub struct DecoderOptions {
 impl DecoderOptions {
     /// One thread without drafts.
     #[must_use]
-    pub fn plain(sequences: usize) -> Self {
+    pub(crate) fn plain(sequences: usize) -> Self {
         Self {
             sequences,
             threads: 1,

@@ -44,7 +44,6 @@ pub use error::{ModelError, Result};
 pub use external::ExternalTensor;
 pub use scalar::Scalar;
 pub use sequence::{SequenceModel, SequenceWeights, SequenceWorker, StateMode, StepStats};
-pub use sizes::MAX_PARAMETERS;
 pub use spec::{Loaded, ModelSpec};
 pub use transformer::{
     Architecture, BlockMatrix, FeedForward, Gate, LoraSpec, Norm, Positions, RotaryScaling, Transformer,

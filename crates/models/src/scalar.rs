@@ -2,12 +2,6 @@ use crate::kernels::matmul::Tile;
 use std::fmt::{Debug, Display};
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
 
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for f32 {}
-    impl Sealed for f64 {}
-}
-
 /// Source, its stride, rows, columns, target, its stride.
 pub(crate) type Transpose<T> = unsafe fn(*const T, usize, usize, usize, *mut T, usize);
 
@@ -15,61 +9,68 @@ pub(crate) type Transpose<T> = unsafe fn(*const T, usize, usize, usize, *mut T, 
 ///
 /// In `f32` the transcendental functions are branch-free polynomials that vectorise, with a relative error below
 /// 3e-7 over the finite range; in `f64` they are the standard library's.
-pub trait Scalar:
-    sealed::Sealed
-    + Copy
-    + Send
-    + Sync
-    + Debug
-    + Display
-    + PartialOrd
-    + Add<Output = Self>
-    + Sub<Output = Self>
-    + Mul<Output = Self>
-    + Div<Output = Self>
-    + Neg<Output = Self>
-    + AddAssign
-    + SubAssign
-    + MulAssign
-    + 'static
-{
+pub trait Scalar: sealed::Arithmetic {
     /// Zero.
     const ZERO: Self;
-    /// One.
-    const ONE: Self;
-    /// Negative infinity.
-    const LOWEST: Self;
     /// Rounds from double precision.
     fn of(value: f64) -> Self;
     /// Widens to double precision.
     fn wide(self) -> f64;
-    /// A whole number of 8 bits.
-    fn of_byte(value: i8) -> Self;
-    /// `self * factor + addend`, fused when `FUSED` (the caller knows that the machine can).
-    fn multiply_add<const FUSED: bool>(self, factor: Self, addend: Self) -> Self;
-    /// Square root.
-    fn square_root(self) -> Self;
-    /// The larger of two numbers that are not NaN.
-    fn larger(self, other: Self) -> Self;
-    /// Exponential; results below the normal range are flushed towards zero.
-    fn exponential<const FUSED: bool>(self) -> Self;
-    /// Exponential of a number that is not positive. The result for positive numbers is unspecified.
-    fn exponential_of_negative<const FUSED: bool>(self) -> Self;
-    /// Hyperbolic tangent.
-    fn hyperbolic_tangent<const FUSED: bool>(self) -> Self;
+}
 
-    /// Logistic function.
-    #[inline(always)]
-    fn logistic<const FUSED: bool>(self) -> Self {
-        Self::ONE / (Self::ONE + (-self).exponential::<FUSED>())
+pub(crate) use sealed::Arithmetic;
+
+mod sealed {
+    use super::*;
+
+    /// The arithmetic of the kernels.
+    pub trait Arithmetic:
+        Copy
+        + Send
+        + Sync
+        + Debug
+        + Display
+        + PartialOrd
+        + Add<Output = Self>
+        + Sub<Output = Self>
+        + Mul<Output = Self>
+        + Div<Output = Self>
+        + Neg<Output = Self>
+        + AddAssign
+        + SubAssign
+        + MulAssign
+        + 'static
+    {
+        /// One.
+        const ONE: Self;
+        /// Negative infinity.
+        const LOWEST: Self;
+        /// A whole number of 8 bits.
+        fn of_byte(value: i8) -> Self;
+        /// `self * factor + addend`, fused when `FUSED` (the caller knows that the machine can).
+        fn multiply_add<const FUSED: bool>(self, factor: Self, addend: Self) -> Self;
+        /// Square root.
+        fn square_root(self) -> Self;
+        /// The larger of two numbers that are not NaN.
+        fn larger(self, other: Self) -> Self;
+        /// Exponential; results below the normal range are flushed towards zero.
+        fn exponential<const FUSED: bool>(self) -> Self;
+        /// Exponential of a number that is not positive. The result for positive numbers is unspecified.
+        fn exponential_of_negative<const FUSED: bool>(self) -> Self;
+        /// Hyperbolic tangent.
+        fn hyperbolic_tangent<const FUSED: bool>(self) -> Self;
+
+        /// Logistic function.
+        #[inline(always)]
+        fn logistic<const FUSED: bool>(self) -> Self {
+            Self::ONE / (Self::ONE + (-self).exponential::<FUSED>())
+        }
+
+        /// The AVX-512 matrix tile, where there is one for this type.
+        const WIDE_TILE: Option<unsafe fn(&Tile<Self>)> = None;
+        /// The AVX-512 transpose, where there is one for this type.
+        const WIDE_TRANSPOSE: Option<Transpose<Self>> = None;
     }
-
-    /// The AVX-512 matrix tile, where there is one for this type.
-    #[doc(hidden)]
-    const WIDE_TILE: Option<unsafe fn(&Tile<Self>)> = None;
-    /// The AVX-512 transpose, where there is one for this type.
-    #[doc(hidden)]
-    const WIDE_TRANSPOSE: Option<Transpose<Self>> = None;
 }
 
 /// The logarithm of the smallest normal `f32`.
@@ -105,7 +106,6 @@ fn power_of_two(exponent: i32) -> f32 {
 /// The items that are the same for both types.
 macro_rules! arithmetic {
     () => {
-        const ZERO: Self = 0.0;
         const ONE: Self = 1.0;
         const LOWEST: Self = Self::NEG_INFINITY;
 
@@ -136,7 +136,7 @@ macro_rules! arithmetic {
 }
 
 impl Scalar for f32 {
-    arithmetic!();
+    const ZERO: Self = 0.0;
 
     #[inline(always)]
     fn of(value: f64) -> Self {
@@ -147,6 +147,10 @@ impl Scalar for f32 {
     fn wide(self) -> f64 {
         f64::from(self)
     }
+}
+
+impl Arithmetic for f32 {
+    arithmetic!();
 
     /// Half of the exponent twice, so that neither power of two leaves the normal range.
     #[inline(always)]
@@ -195,7 +199,7 @@ impl Scalar for f32 {
 }
 
 impl Scalar for f64 {
-    arithmetic!();
+    const ZERO: Self = 0.0;
 
     #[inline(always)]
     fn of(value: f64) -> Self {
@@ -206,6 +210,10 @@ impl Scalar for f64 {
     fn wide(self) -> f64 {
         self
     }
+}
+
+impl Arithmetic for f64 {
+    arithmetic!();
 
     #[inline(always)]
     fn exponential<const FUSED: bool>(self) -> Self {

@@ -3,7 +3,7 @@
 use crate::error::{ModelError, Result};
 
 /// Maximum number of parameters: 8 GiB in f32. GPT-2's largest model has 1.56 billion.
-pub const MAX_PARAMETERS: usize = 1 << 31;
+pub(crate) const MAX_PARAMETERS: usize = 1 << 31;
 
 /// Maximum number of layers.
 pub(crate) const MAX_LAYERS: usize = 1000;

@@ -71,7 +71,7 @@ pub struct Transformer {
 
 impl Transformer {
     /// The constant that layer norms add to the variance.
-    pub const NORM_EPSILON: f64 = EPSILON;
+    pub(crate) const NORM_EPSILON: f64 = EPSILON;
 
     /// A model of the given sizes.
     ///

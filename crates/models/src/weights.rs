@@ -18,7 +18,7 @@ pub(crate) fn malformed(error: impl std::fmt::Display) -> ModelError {
 }
 
 /// Key of the description in a file's header.
-pub const DESCRIPTION_KEY: &str = "undertone";
+pub(crate) const DESCRIPTION_KEY: &str = "undertone";
 
 /// Writes parameters as f32 tensors under the layout's names, with a description (such as JSON) in the header.
 ///

@@ -9,13 +9,13 @@ use plotters::style::FontTransform;
 const SIZE: (u32, u32) = (600, 340);
 
 /// Background. The style sheet of a page maps this colour, and the others below, to its light or dark counterpart.
-pub const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xfe);
+const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xfe);
 /// Titles.
 pub const INK: RGBColor = RGBColor(0x1c, 0x25, 0x31);
 /// Labels and legends.
 pub const MUTED: RGBColor = RGBColor(0x6b, 0x75, 0x83);
 /// Grid lines.
-pub const GRID: RGBColor = RGBColor(0xe4, 0xe7, 0xec);
+pub(crate) const GRID: RGBColor = RGBColor(0xe4, 0xe7, 0xec);
 /// The first series of a picture.
 pub const FIRST: RGBColor = RGBColor(0x2f, 0x5d, 0x8a);
 /// The second series of a picture.

@@ -6,8 +6,7 @@ use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::FontTransform;
 
-use crate::chart::{Area, Drawn, GRID, document};
-pub use crate::chart::{INK, MUTED, PAPER};
+use crate::chart::{Area, Drawn, GRID, INK, MUTED, document};
 use crate::numbers::number;
 use crate::scale::Scale;
 

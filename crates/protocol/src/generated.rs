@@ -67,7 +67,7 @@ pub struct TaskCard {
     /// The identifier of the task, 32 bytes.
     #[prost(bytes = "vec", tag = "1")]
     pub task: ::prost::alloc::vec::Vec<u8>,
-    #[prost(enumeration = "Kind", tag = "2")]
+    #[prost(enumeration = "TaskKind", tag = "2")]
     pub kind: i32,
     #[prost(enumeration = "TaskState", tag = "3")]
     pub state: i32,
@@ -223,13 +223,13 @@ pub struct Assignment {
 /// The answer to a check-in.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CheckInReply {
-    #[prost(oneof = "check_in_reply::What", tags = "1, 2")]
-    pub what: ::core::option::Option<check_in_reply::What>,
+    #[prost(oneof = "check_in_reply::Reply", tags = "1, 2")]
+    pub reply: ::core::option::Option<check_in_reply::Reply>,
 }
 /// Nested message and enum types in `CheckInReply`.
 pub mod check_in_reply {
     #[derive(Clone, PartialEq, ::prost::Oneof)]
-    pub enum What {
+    pub enum Reply {
         #[prost(message, tag = "1")]
         Assignment(super::Assignment),
         #[prost(message, tag = "2")]
@@ -276,13 +276,13 @@ pub struct Deadlines {
 pub struct Next {
     #[prost(message, optional, tag = "15")]
     pub retry: ::core::option::Option<RetryWindow>,
-    #[prost(oneof = "next::What", tags = "1, 2, 3, 4")]
-    pub what: ::core::option::Option<next::What>,
+    #[prost(oneof = "next::Step", tags = "1, 2, 3, 4")]
+    pub step: ::core::option::Option<next::Step>,
 }
 /// Nested message and enum types in `Next`.
 pub mod next {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
-    pub enum What {
+    pub enum Step {
         /// A message of the protocol of secure sums, in its own format.
         #[prost(bytes, tag = "1")]
         Secagg(::prost::alloc::vec::Vec<u8>),
@@ -345,7 +345,7 @@ pub struct Plan {
     pub name: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub population: ::prost::alloc::string::String,
-    #[prost(enumeration = "Kind", tag = "4")]
+    #[prost(enumeration = "TaskKind", tag = "4")]
     pub kind: i32,
     #[prost(uint64, tag = "5")]
     pub rounds: u64,
@@ -525,31 +525,31 @@ pub struct Head {
 /// The purpose of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
-pub enum Kind {
+pub enum TaskKind {
     Unspecified = 0,
     /// The task trains a model.
     Train = 1,
     /// The task measures a released model on text that devices kept from training.
     Evaluate = 2,
 }
-impl Kind {
+impl TaskKind {
     /// String value of the enum field names used in the ProtoBuf definition.
     ///
     /// The values are not transformed in any way and thus are considered stable
     /// (if the ProtoBuf definition does not change) and safe for programmatic use.
     pub fn as_str_name(&self) -> &'static str {
         match self {
-            Self::Unspecified => "KIND_UNSPECIFIED",
-            Self::Train => "KIND_TRAIN",
-            Self::Evaluate => "KIND_EVALUATE",
+            Self::Unspecified => "TASK_KIND_UNSPECIFIED",
+            Self::Train => "TASK_KIND_TRAIN",
+            Self::Evaluate => "TASK_KIND_EVALUATE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
     pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
         match value {
-            "KIND_UNSPECIFIED" => Some(Self::Unspecified),
-            "KIND_TRAIN" => Some(Self::Train),
-            "KIND_EVALUATE" => Some(Self::Evaluate),
+            "TASK_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "TASK_KIND_TRAIN" => Some(Self::Train),
+            "TASK_KIND_EVALUATE" => Some(Self::Evaluate),
             _ => None,
         }
     }

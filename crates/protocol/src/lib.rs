@@ -13,7 +13,7 @@
 //! | [`TokenKey`], [`SessionClaims`] | the tokens of sessions |
 //! | [`Blob`], [`Digest32`], [`digest_of`] | files by their digest |
 //! | [`crc32c()`], [`crc32c_joined`], [`CHECKSUM_HEADER`], [`OFFSET_HEADER`] | uploads in pieces |
-//! | [`Versions`], [`VERSION`], [`PROTOCOL_HEADER`] | the versions of the protocol |
+//! | [`Versions`], [`PROTOCOL_HEADER`] | the versions of the protocol |
 //! | [`limits`] | limits that both sides keep to |
 //! | [`read`], [`write()`] | messages from bytes of a bounded length, and back |
 #![forbid(unsafe_code)]
@@ -39,7 +39,7 @@ pub use request::{RequestSignature, SIGNATURE_HEADER};
 pub use signed::{KeyId, Label, Signer, TrustedKeys, verify_proof};
 pub use token::{SessionClaims, TokenKey};
 pub use upload::{crc32c, crc32c_joined};
-pub use version::{VERSION, Versions};
+pub use version::Versions;
 
 /// The header that names the version of the protocol, and its value.
 pub const PROTOCOL_HEADER: (&str, &str) = ("undertone-protocol", "1");

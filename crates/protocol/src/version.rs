@@ -1,7 +1,7 @@
 //! The versions of the protocol.
 
 /// The version of the protocol that this program speaks as a device, and the newest one that it speaks as a service.
-pub const VERSION: u32 = 1;
+const VERSION: u32 = 1;
 
 /// The versions that a service speaks: its newest one and the one before, so that devices of both take part while an app is rolled out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

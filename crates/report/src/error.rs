@@ -1,6 +1,6 @@
 //! Errors of the report of a run.
 
-use undertone_run::error::RunError;
+use undertone_run::RunError;
 
 /// An error of making a report.
 #[derive(Debug, thiserror::Error)]

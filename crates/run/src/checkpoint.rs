@@ -16,8 +16,8 @@ use undertone_mechanisms::MechanismError;
 
 use crate::error::{Result, RunError};
 use crate::files;
+use undertone_coordinator::CoordinatorError;
 use undertone_coordinator::adaptive_clip::AdaptiveClip;
-use undertone_coordinator::error::CoordinatorError;
 use undertone_coordinator::head::RunHead;
 use undertone_coordinator::participation::ParticipationKey;
 
@@ -36,7 +36,7 @@ pub struct Checkpoint {
 
 /// A checkpoint to write, without a copy of the vectors.
 #[derive(Debug)]
-pub struct Snapshot<'a> {
+pub(crate) struct Snapshot<'a> {
     /// The metadata of the tensors.
     pub state: State,
     /// Flat parameters.
@@ -121,7 +121,7 @@ impl Snapshot<'_> {
     ///
     /// # Errors
     /// [`RunError::Io`]; from the noise.
-    pub fn write(mut self, run_dir: &Path, head: Option<&RunHead>) -> Result<()> {
+    pub(crate) fn write(mut self, run_dir: &Path, head: Option<&RunHead>) -> Result<()> {
         let path = path(run_dir);
         let folder = path.parent().unwrap_or(run_dir);
         files::secret_folder(folder)?;

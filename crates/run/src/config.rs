@@ -9,7 +9,7 @@ mod validate;
 
 use std::path::{Path, PathBuf};
 
-use crate::engine::EngineConfig;
+pub use crate::engine::EngineConfig;
 use serde::{Deserialize, Serialize};
 pub use undertone_data::EosTargets;
 use undertone_data::{Corpus, CorpusSpec, Partition, Split};
@@ -21,8 +21,9 @@ use undertone_coordinator::task::{
     PrivacyConfig, SchedulePoint, ServerConfig, TaskConfig, UserSettings,
 };
 
+pub(crate) use load::is_of_session;
 pub(crate) use load::refuse_session;
-pub use load::{Override, RunFile, is_of_session, parse_as, settings_from_value, syntax_error};
+pub use load::{Override, RunFile, parse_as, settings_from_value, syntax_error};
 pub use validate::MAX_CANARIES;
 pub(crate) use validate::{MAX_LANE_VALUES, fits_context, token_limits};
 

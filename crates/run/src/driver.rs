@@ -23,7 +23,7 @@ use crate::config::{EvaluationSplit, RunConfig, RunFile};
 use crate::error::{Result, RunError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::files::JsonLines;
-use crate::initial_model::{self, Training};
+use crate::initial_model;
 use crate::metrics::StartRecord;
 use crate::observer::Observer;
 use crate::ranks::{OneProcess, Ranks};
@@ -35,6 +35,7 @@ use undertone_coordinator::participation::ParticipationKey;
 use undertone_coordinator::random::Randomness;
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
 use undertone_coordinator::source::UpdateSource;
+use undertone_coordinator::trainings::Training;
 use undertone_present::numbers::hex;
 
 use workspace::RunDirectory;
@@ -51,7 +52,7 @@ pub use follower::train_as_follower;
 pub use plan_inputs::named_strategy;
 pub(crate) use plan_inputs::vocabulary_cost;
 pub(crate) use rounds::{evaluates, shows_epsilon, signal_to_noise};
-pub use workspace::{CACHE, CorpusProgress, config_digest};
+pub use workspace::{CORPORA_FOLDER, CorpusProgress, config_digest};
 pub(crate) use workspace::{config_text, strategy_of, trained_model, trainings_of, vocabulary_of};
 
 /// The files that a finished run's manifest covers. It does not cover `report.html` and `plots/`, which are drawn from these.
@@ -123,7 +124,7 @@ pub struct Summary {
 /// # Errors
 /// [`RunError`]; a run that fails after its first checkpoint can be resumed.
 pub fn train(file: &RunFile, options: &RunOptions, observer: &dyn Observer) -> Result<Summary> {
-    lead(file, options, &OneProcess, observer)
+    train_as_leader(file, options, &OneProcess, observer)
 }
 
 /// Trains a candidate of a private sweep, with the statement of the sweep in its directory.
@@ -153,7 +154,7 @@ pub fn train_candidate(
 ///
 /// # Errors
 /// The errors of [`train`] and of the network. On error the followers stay blocked; the launcher (`mpirun`) must end them.
-pub fn lead(
+pub fn train_as_leader(
     file: &RunFile,
     options: &RunOptions,
     ranks: &dyn Ranks,

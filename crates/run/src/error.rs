@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use undertone_coordinator::error::CoordinatorError;
+use undertone_coordinator::CoordinatorError;
 
 /// Result of this crate's functions.
 pub type Result<T, E = RunError> = std::result::Result<T, E>;
@@ -356,7 +356,7 @@ macro_rules! by_the_coordinator {
 }
 
 by_the_coordinator!(
-    undertone_coordinator::violation::Violation,
+    undertone_coordinator::participation::Violation,
     undertone_accounting::AccountingError,
     undertone_aggregation::AggregationError,
     undertone_local::LocalError,

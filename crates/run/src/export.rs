@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use undertone_coordinator::task::Purpose;
+use undertone_coordinator::task::TaskPurpose;
 use undertone_data::{FolderBuilder, Vocab};
 use undertone_models::weights::gguf;
 pub use undertone_models::weights::gguf::TensorType;
@@ -253,7 +253,7 @@ fn model_and_words(run_dir: &Path) -> Result<(ModelSpec, Vocab)> {
         return Ok((model, vocab));
     }
     let file = crate::task::exported(run_dir)?;
-    if let Purpose::Evaluate { of, .. } = &file.purpose {
+    if let TaskPurpose::Evaluate { of, .. } = &file.purpose {
         return Err(RunError::value(
             "the directory",
             format!("that of a task that trains, such as {of}"),

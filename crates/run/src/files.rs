@@ -23,8 +23,9 @@ use self::names::{
 use crate::config::MAX_LANE_VALUES;
 use crate::error::{Result, RunError};
 
+pub(crate) use lines::JsonLines;
 pub(crate) use lines::whole_lines;
-pub use lines::{JsonLines, Line, Lines};
+pub use lines::{Line, Lines};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -33,11 +34,11 @@ const GIB: u64 = 1 << 30;
 pub const MAX_GIVEN: u64 = 256 * MIB;
 
 /// Maximum size in bytes of a file of trained parameters.
-pub const MAX_MODEL: u64 = 9 * GIB;
+pub(crate) const MAX_MODEL: u64 = 9 * GIB;
 
 /// Maximum size in bytes of a file of a run directory, by its name.
 #[must_use]
-pub fn limit_of(path: &Path) -> u64 {
+pub(crate) fn limit_of(path: &Path) -> u64 {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     match name {
         CONFIG_FILE => MIB,
@@ -66,7 +67,7 @@ pub fn exists(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`RunError::Io`]; [`RunError::UnusableFile`] for a link, for anything but a regular file, and for a larger one.
-pub fn open(path: &Path) -> Result<File> {
+pub(crate) fn open(path: &Path) -> Result<File> {
     open_at_most(path, limit_of(path))
 }
 
@@ -86,7 +87,7 @@ pub(crate) fn open_at_most(path: &Path, limit: u64) -> Result<File> {
 /// hard link) is refused, since writing would change the file of the other name.
 ///
 /// # Errors
-/// As [`open`], whatever the size.
+/// [`RunError::Io`]; [`RunError::UnusableFile`] for a link, for anything but a regular file, and for a file with a second name.
 pub fn open_to_write(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -181,7 +182,7 @@ fn too_large(path: &Path, limit: u64, got: u64) -> RunError {
 /// Reads a whole file of a run directory.
 ///
 /// # Errors
-/// As [`open`].
+/// [`RunError::Io`]; [`RunError::UnusableFile`] for a link, for anything but a regular file, and for a larger one.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     read_at_most(path, limit_of(path))
 }
@@ -189,7 +190,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
 /// Reads a whole file of a run directory that is at most `limit` bytes large.
 ///
 /// # Errors
-/// As [`open`].
+/// [`RunError::Io`]; [`RunError::UnusableFile`] for a link, for anything but a regular file, and for a larger one.
 pub fn read_at_most(path: &Path, limit: u64) -> Result<Vec<u8>> {
     contents(open_at_most(path, limit)?, path, limit)
 }
@@ -197,7 +198,7 @@ pub fn read_at_most(path: &Path, limit: u64) -> Result<Vec<u8>> {
 /// Reads a whole file of a run directory; `None` where the directory has none of this name.
 ///
 /// # Errors
-/// As [`open`].
+/// [`RunError::Io`]; [`RunError::UnusableFile`] for a link, for anything but a regular file, and for a larger one.
 pub fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>> {
     match read(path) {
         Err(RunError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -208,7 +209,8 @@ pub fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>> {
 /// Reads a whole file of a run directory as UTF-8.
 ///
 /// # Errors
-/// The errors of [`open`], and [`RunError::UnusableFile`] for bytes that are not UTF-8.
+/// [`RunError::Io`]; [`RunError::UnusableFile`] for a link, for anything but a regular file, for a larger one, and for bytes that are
+/// not UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
     text(read(path)?, path)
 }
@@ -216,7 +218,8 @@ pub fn read_text(path: &Path) -> Result<String> {
 /// Reads a whole file of a run directory as JSON.
 ///
 /// # Errors
-/// The errors of [`open`], and [`RunError::Damaged`] with the place of the error.
+/// [`RunError::Io`]; [`RunError::UnusableFile`] for a link, for anything but a regular file, and for a larger one;
+/// [`RunError::Damaged`] with the place of the error.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     serde_json::from_slice(&read(path)?).map_err(|error| RunError::damaged(path, error))
 }
@@ -377,14 +380,17 @@ fn json_text<T: Serialize + ?Sized>(path: &Path, value: &T) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// [`RunError::Io`] naming the path, and those of `write`; the temporary file is removed then.
-pub fn write_atomic_with(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
+pub(crate) fn write_atomic_with(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> Result<()>,
+) -> Result<()> {
     write_atomic_at(path, ORDINARY, |temporary| written(temporary, path, write))
 }
 
-/// Writes as [`write_atomic_with`] a file that its owner alone can read.
+/// Writes a file that its owner alone can read, by a temporary file beside it.
 ///
 /// # Errors
-/// As [`write_atomic_with`].
+/// [`RunError::Io`], and those of `write`.
 pub fn write_secret_with(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
     write_atomic_at(path, SECRET, |temporary| written(temporary, path, write))
 }

@@ -16,14 +16,14 @@ pub use adapters::add_adapters;
 pub(crate) use adapters::{AdapterFolder, trainings};
 pub(crate) use file::GPT2_CONFIG;
 use file::ModelFile;
-pub use source::source_sha256;
+pub(crate) use source::source_sha256;
 use undertone_coordinator::random::{Purpose, Randomness};
-use undertone_coordinator::task::needs_initial_model;
-pub use undertone_coordinator::trainings::{StatedGuarantee, Training};
+use undertone_coordinator::task::check_initial_model;
+pub(crate) use undertone_coordinator::trainings::Training;
 
 /// The description of a model in the header of its `model.safetensors`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Description {
+pub(crate) struct Description {
     /// The model.
     pub model: ModelSpec,
     /// Number of rounds (or steps of pre-training) that the model was trained for.
@@ -41,7 +41,7 @@ pub struct Description {
 impl Description {
     /// The description of a model trained with these words, by these trainings.
     #[must_use]
-    pub fn new(model: &ModelSpec, rounds: u64, vocab: &Vocab, trained_on: Vec<Training>) -> Self {
+    pub(crate) fn new(model: &ModelSpec, rounds: u64, vocab: &Vocab, trained_on: Vec<Training>) -> Self {
         Self {
             model: model.clone(),
             rounds,
@@ -55,7 +55,7 @@ impl Description {
     ///
     /// # Errors
     /// Values that JSON cannot hold.
-    pub fn to_json(&self) -> Result<String> {
+    pub(crate) fn to_json(&self) -> Result<String> {
         serde_json::to_string(self)
             .map_err(|error| RunError::value("model", "values that JSON can hold", error))
     }
@@ -82,7 +82,7 @@ pub fn model(
     base: &Path,
     vocab: &Vocab,
 ) -> Result<Box<dyn SequenceModel>> {
-    needs_initial_model(spec, file.is_some())?;
+    check_initial_model(spec, file.is_some())?;
     match (spec.lora(), file) {
         (Some(_), Some(file)) => Ok(ModelFile::read(&base.join(file))?.load(spec, vocab)?.model),
         _ => Ok(spec.build(vocab.len())?),

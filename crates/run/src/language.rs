@@ -16,13 +16,13 @@ use undertone_models::{Decoder, DecoderOptions, Extension, SequenceModel};
 use crate::error::{Result, RunError};
 
 pub use generate::{Ended, GenerateOptions, Generated, generate};
-pub use open::Source;
+pub use open::ModelSource;
 pub use predict::{Prediction, Predictor};
 
 /// A trained model with its words.
 #[expect(missing_debug_implementations, reason = "a model is too large to print")]
 pub struct LanguageModel {
-    source: Source,
+    source: ModelSource,
     vocab: Vocab,
     examples: Examples,
     model: Box<dyn SequenceModel>,
@@ -57,7 +57,7 @@ impl Means {
 impl LanguageModel {
     /// The kind of folder or file that the model came from.
     #[must_use]
-    pub fn source(&self) -> Source {
+    pub fn source(&self) -> ModelSource {
         self.source
     }
 

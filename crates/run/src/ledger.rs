@@ -78,7 +78,7 @@ fn genesis_with(folder: &Path, vocabulary: &[u8]) -> Result<String> {
 /// # Errors
 /// [`RunError::Io`]; [`RunError::Damaged`] naming the first line that is no entry, is of a different round than its place
 /// says, or does not follow the line before it.
-pub fn read_chain(path: &Path, genesis: &str) -> Result<(Vec<LedgerEntry>, String)> {
+pub(crate) fn read_chain(path: &Path, genesis: &str) -> Result<(Vec<LedgerEntry>, String)> {
     match read(path, genesis)? {
         Ledger {
             entries,
@@ -97,7 +97,7 @@ pub fn read_chain(path: &Path, genesis: &str) -> Result<(Vec<LedgerEntry>, Strin
 
 /// A ledger as values.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     /// The rounds.
     pub entries: Vec<LedgerEntry>,
     /// The last line of a task of the service that has ended.
@@ -110,7 +110,7 @@ pub struct Ledger {
 ///
 /// # Errors
 /// The errors of [`read_chain`], and [`RunError::Damaged`] for a line after the end.
-pub fn read(path: &Path, genesis: &str) -> Result<Ledger> {
+pub(crate) fn read(path: &Path, genesis: &str) -> Result<Ledger> {
     let mut head = genesis.to_owned();
     let mut entries: Vec<LedgerEntry> = Vec::new();
     let mut end: Option<LedgerEnd> = None;

@@ -9,7 +9,7 @@
 //! | [`verify`] | the claims of a directory, made again from its files |
 //! | [`session`] | a training whose updates another program computes |
 //! | [`source`] | the sums of a run: cores, processes, simulated secure sums |
-//! | [`checkpoint`], [`store`] | the state between two rounds, and where it is durable |
+//! | [`checkpoint`] | the state between two rounds |
 //! | [`ledger`], [`metrics`], [`manifest`] | the files of a run directory |
 //! | [`files`] | how these files are opened and written |
 //! | [`read`] | a run directory for reports |
@@ -21,10 +21,9 @@
 //! | [`privacy_page`] | the privacy report as Markdown |
 //! | [`audit`], [`membership`], [`likelihood`], [`replay`] | the record of an audit, attacks on a model, and the replay of rounds |
 //! | [`sweep`] | the statement of a private sweep |
-//! | [`engine`] | the machine that trains the users of a run |
 //! | [`ranks`] | the processes of one run |
 //! | [`task`] | tasks of the federated service as files |
-//! | [`error`] | the errors, which name a file or a key |
+//! | [`RunError`] | the errors, which name a file or a key |
 //!
 //! # Notes
 //!
@@ -39,8 +38,8 @@ pub mod audit;
 pub mod checkpoint;
 pub mod config;
 mod driver;
-pub mod engine;
-pub mod error;
+mod engine;
+mod error;
 pub mod evaluate;
 pub mod export;
 pub mod files;
@@ -64,15 +63,15 @@ pub mod ranks;
 pub mod read;
 pub mod session;
 pub mod source;
-pub mod store;
+mod store;
 pub mod sweep;
 pub mod task;
 pub mod verify;
 mod work_items;
 
 pub use driver::{
-    CACHE, CorpusProgress, RunOptions, Summary, config_digest, evaluate, example_counts, lead,
-    named_strategy, randomness, replay, train, train_as_follower, train_candidate,
+    CORPORA_FOLDER, CorpusProgress, RunOptions, Summary, config_digest, evaluate, example_counts,
+    named_strategy, randomness, replay, train, train_as_follower, train_as_leader, train_candidate,
 };
 pub use engine::longest_example;
 pub use error::{Result, RunError};

@@ -23,7 +23,7 @@ use crate::work_items::work_items;
 type RowSink<'a> = &'a mut dyn FnMut(usize, u32, &[f32], f32);
 
 /// The largest number of candidates that [`Likelihood::of_candidates`] scores.
-pub const MAX_CANDIDATES: usize = 1 << 24;
+pub(crate) const MAX_CANDIDATES: usize = 1 << 24;
 
 /// A model that gives texts their likelihoods.
 pub struct Likelihood {
@@ -144,7 +144,7 @@ impl Likelihood {
     /// The numbers do not depend on `threads`.
     ///
     /// # Errors
-    /// [`RunError::Coordinator`] for an empty place and for more than [`MAX_CANDIDATES`] candidates; as [`of_examples`](Self::of_examples).
+    /// [`RunError::Coordinator`] for an empty place and for more than `MAX_CANDIDATES` candidates; as [`of_examples`](Self::of_examples).
     pub fn of_candidates(&self, prefix: &[u32], places: &[Vec<u32>], threads: usize) -> Result<Vec<f64>> {
         let count = places
             .iter()

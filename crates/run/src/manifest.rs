@@ -11,7 +11,8 @@ use crate::error::{Result, RunError};
 use crate::files;
 use undertone_present::numbers::hex;
 
-pub use crate::files::names::MANIFEST_FILE;
+/// The digests of the other files of a finished run.
+pub const MANIFEST_FILE: &str = "manifest.json";
 
 /// Digests of the files of a finished run. The report is not among them: it is made from the others and can be made again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

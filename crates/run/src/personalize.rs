@@ -20,13 +20,13 @@ use crate::error::{Result, RunError};
 use crate::evaluate::{BATCH, EvaluationSet, Metrics};
 use crate::observer::Observer;
 use crate::work_items::work_items;
-use undertone_coordinator::error::CoordinatorError;
+use undertone_coordinator::CoordinatorError;
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_local::batch;
 use undertone_mechanisms::draws;
 
 /// The note about personalised models in results.
-pub const STAYS_WITH_ITS_USER: &str = "Personalised models stay with their users and are outside the run's guarantee; so \
+pub(crate) const STAYS_WITH_ITS_USER: &str = "Personalised models stay with their users and are outside the run's guarantee; so \
                                        are these figures, exact statistics of held-out users.";
 
 /// Options of personalisation.

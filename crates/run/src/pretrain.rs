@@ -27,7 +27,7 @@ use crate::files::JsonLines;
 use crate::initial_model::{self, Training, source_sha256, starting_parameters};
 use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
 use crate::observer::{Observer, proceed};
-use undertone_coordinator::error::CoordinatorError;
+use undertone_coordinator::CoordinatorError;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::random::Randomness;
 use undertone_coordinator::server_optimizer::ServerOptimizer;
@@ -58,7 +58,7 @@ pub const NOT_PRIVATE: &str = "Pre-training is NOT private: nothing is clipped a
 /// let options = RunOptions { out: "runs".into(), threads: 2, resume: false };
 /// let summary = pretrain::pretrain(&file, &options, &Silent)?;
 /// println!("{:.2} %", 100.0 * summary.metrics.top1);
-/// # Ok::<(), undertone_run::error::RunError>(())
+/// # Ok::<(), undertone_run::RunError>(())
 /// ```
 pub fn pretrain(file: &PretrainFile, options: &RunOptions, observer: &dyn Observer) -> Result<Summary> {
     file.config.validate()?;

@@ -155,7 +155,7 @@ impl Session {
     /// Opens the next round and draws its users; `None` after the last round.
     ///
     /// # Errors
-    /// [`CoordinatorError::BudgetExceeded`](undertone_coordinator::error::CoordinatorError::BudgetExceeded); the errors of the draw; a
+    /// [`CoordinatorError::BudgetExceeded`](undertone_coordinator::CoordinatorError::BudgetExceeded); the errors of the draw; a
     /// session with an open round.
     pub fn next_round(&mut self) -> Result<Option<&Round>> {
         let head = match std::mem::replace(&mut self.stage, Stage::Stopped) {

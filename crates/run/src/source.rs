@@ -15,7 +15,7 @@ use crate::error::Result;
 
 /// The task that an opened round means for each of its users.
 #[must_use]
-pub fn task_of<'a>(
+pub(crate) fn task_of<'a>(
     opened: &'a Opened,
     parameters: &'a [f32],
     settings: &'a UserSettings,

@@ -16,7 +16,7 @@ use crate::ledger::read_chain;
 ///
 /// # Guarantee
 /// A state is never durable before the lines of the rounds in it. So no model can be read whose cost is not in the ledger.
-pub trait RunStore {
+pub(crate) trait RunStore {
     /// Appends the line of a closed round.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ pub trait RunStore {
 
 /// The files of a run directory: `ledger.jsonl` and `checkpoint/`.
 #[derive(Debug)]
-pub struct FileStore {
+pub(crate) struct FileStore {
     run_dir: PathBuf,
     genesis: String,
     lines: JsonLines,
@@ -54,7 +54,11 @@ impl FileStore {
     /// # Errors
     /// [`RunError::Io`](crate::RunError::Io); [`RunError::Damaged`](crate::RunError::Damaged) naming the first line that is not the
     /// written one.
-    pub fn open(run_dir: &Path, genesis: &str, length: u64) -> Result<(Self, Vec<LedgerEntry>, Chain)> {
+    pub(crate) fn open(
+        run_dir: &Path,
+        genesis: &str,
+        length: u64,
+    ) -> Result<(Self, Vec<LedgerEntry>, Chain)> {
         let path = run_dir.join(LEDGER_FILE);
         let lines = JsonLines::open(&path, length)?;
         let (entries, head) = read_chain(&path, genesis)?;
@@ -72,7 +76,7 @@ impl FileStore {
     ///
     /// # Errors
     /// [`RunError::Io`](crate::RunError::Io).
-    pub fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         self.lines.sync()
     }
 }

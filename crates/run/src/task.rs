@@ -13,13 +13,13 @@ use crate::config::{Override, RunConfig, parse_as};
 use crate::error::{Result, RunError};
 use crate::files::names::{CONFIG_FILE, TASK_FILE};
 
-pub use export::{ServiceRecord, TaskExport};
+pub(crate) use export::ServiceRecord;
+pub use export::TaskExport;
 pub(crate) use export::{TASK_FILES, genesis_of};
 pub(crate) use records::determined;
 pub use records::{round_record, start_record};
-pub use settings::{
-    counts, genesis, mechanism_json, named_strategy, new_plan, plan_with, source_sha256, strategy_of,
-};
+pub(crate) use settings::source_sha256;
+pub use settings::{counts, genesis, mechanism_json, named_strategy, new_plan, plan_with, strategy_of};
 
 /// Reads and checks a task file that the user named. Returns it with its folder, where its relative paths start.
 ///

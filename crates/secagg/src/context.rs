@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use crate::bytes::{Reader, Writer};
 use crate::error::{Result, SecAggError};
-use crate::terms::{Params, Suite, Terms, ThreatModel, Topology};
+use crate::terms::{Params, SUITE, Terms, ThreatModel, Topology};
 
 /// Version of the protocol and of every message's encoding.
 pub const PROTOCOL_VERSION: u8 = 1;
@@ -100,7 +100,7 @@ pub(crate) const PARAMS_BYTES: usize = 1 + 1 + 8 + 8 + 4 + 4 + 12;
 
 fn write_terms(terms: &Terms, writer: &mut Writer) {
     writer
-        .u8(terms.suite() as u8)
+        .u8(SUITE)
         .u8(terms.threat_model() as u8)
         .u64(terms.length())
         .u64(terms.modulus());
@@ -120,7 +120,7 @@ pub(crate) fn write_params(params: &Params, writer: &mut Writer) {
 }
 
 pub(crate) fn read_params(reader: &mut Reader<'_>) -> Result<Params> {
-    if Suite::from_id(reader.u8()?).is_none() {
+    if reader.u8()? != SUITE {
         return reader.refuse("names an unknown suite");
     }
     let Some(threat_model) = ThreatModel::from_id(reader.u8()?) else {

@@ -58,4 +58,4 @@ pub use secure_sum::{
     DropOut, GraphChoice, Phase, Plain, SecAggPlus, SecureSum, SumOutcome, SumRequest, Traffic,
 };
 pub use server::{AddedInput, Culprit, Outcome, Server, Ticket, UploadId};
-pub use terms::{MAX_CLIENTS, MAX_LENGTH, MAX_MODULUS, Params, Suite, Terms, ThreatModel, Topology};
+pub use terms::{MAX_CLIENTS, MAX_LENGTH, MAX_MODULUS, Params, Terms, ThreatModel, Topology};

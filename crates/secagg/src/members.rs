@@ -14,7 +14,7 @@ pub struct Members {
 impl Members {
     /// The empty subset of `len` clients.
     #[must_use]
-    pub fn none(len: u32) -> Self {
+    pub(crate) fn none(len: u32) -> Self {
         Self {
             len,
             bits: vec![0; len.div_ceil(8) as usize],

@@ -11,20 +11,9 @@ pub const MAX_LENGTH: u64 = 1 << 36;
 /// Maximum modulus: 2^62, so that two elements add without carry into the sign.
 pub const MAX_MODULUS: u64 = 1 << 62;
 
-/// The primitives of a session; a session of one suite never talks to one of another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum Suite {
-    /// X25519, HKDF-SHA256, AES-256 in counter mode for masks, AES-256-GCM for shares, Ed25519, Shamir over GF(2^61 - 1).
-    V1 = 1,
-}
-
-impl Suite {
-    pub(crate) fn from_id(id: u8) -> Option<Self> {
-        (id == Self::V1 as u8).then_some(Self::V1)
-    }
-}
+/// The primitives of a session: X25519, HKDF-SHA256, AES-256 in counter mode for masks, AES-256-GCM for shares, Ed25519, Shamir over
+/// GF(2^61 - 1). A session of one suite never talks to one of another.
+pub(crate) const SUITE: u8 = 1;
 
 /// The trust that clients put in the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,7 +43,6 @@ impl ThreatModel {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Terms {
-    suite: Suite,
     threat_model: ThreatModel,
     length: u64,
     modulus: u64,
@@ -74,7 +62,6 @@ impl Terms {
         let holds = (2..=MAX_MODULUS).contains(&modulus);
         ensure(holds, "the modulus", "2 to 2^62", modulus)?;
         Ok(Self {
-            suite: Suite::V1,
             threat_model,
             length,
             modulus,
@@ -99,12 +86,6 @@ impl Terms {
         self.min_survivors = min_survivors;
         self.max_clients = max_clients;
         Ok(self)
-    }
-
-    /// The primitives in use.
-    #[must_use]
-    pub fn suite(&self) -> Suite {
-        self.suite
     }
 
     /// The trust that clients put in the server.

@@ -81,7 +81,6 @@ fn inputs_added_by_many_threads_give_the_sum_of_those_added_one_by_one() {
                     });
                 }
             });
-            assert_eq!(lab.server.committed_inputs(), 8);
             lab.server.close_inputs().unwrap();
             if threat_model == ACTIVE {
                 lab = lab.signed(|index| index < 8);
@@ -225,7 +224,6 @@ fn tickets_of_another_session_or_of_an_ended_one_commit_nothing() {
         other.server.commit_input(added),
         Err(SecAggError::Session { .. })
     ));
-    assert_eq!(other.server.committed_inputs(), 0);
     assert_eq!(one.server.close_inputs(), Err(SecAggError::InputLost));
     // An abort while tickets exist: nothing is added or committed afterwards.
     let ticket = admit(&mut other, &inputs[0], UPLOAD).unwrap();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use undertone_aggregation::AggregationError;
-use undertone_coordinator::error::CoordinatorError;
+use undertone_coordinator::CoordinatorError;
 use undertone_protocol::ProtocolError;
 use undertone_run::RunError;
 use undertone_secagg::SecAggError;

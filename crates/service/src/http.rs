@@ -210,7 +210,7 @@ async fn check_in(
     let work = move || service.check_in(&population, &signature, uri.path(), &body);
     let assignment = private(work).await?;
     let reply = CheckInReply {
-        what: Some(check_in_reply::What::Assignment(assignment)),
+        reply: Some(check_in_reply::Reply::Assignment(assignment)),
     };
     Ok(protobuf(write(&reply)))
 }
@@ -299,7 +299,7 @@ async fn next_step(
         changes.mark_unchanged();
         let (asked, of) = (room.clone(), claims.clone());
         let step: Next = blocking(move || asked.next(&of, poll.after)).await?;
-        let waits = matches!(step.what, Some(next::What::Wait(_)));
+        let waits = matches!(step.step, Some(next::Step::Wait(_)));
         if !waits || tokio::time::timeout_at(until, changes.changed()).await.is_err() {
             let status = if waits {
                 StatusCode::ACCEPTED

@@ -10,9 +10,9 @@ use tokio::sync::Semaphore;
 use undertone_coordinator::record::EndReason;
 use undertone_coordinator::task::IdentityLevel;
 use undertone_protocol::{
-    Assignment, Blob, Board, CheckIn, Code, Digest32, Enrol, Enrolled, Kind, Label, Problem,
-    RequestSignature, RetryWindow, SessionCertificates, SessionKeys, Signed, TaskCard, TaskState, limits,
-    read, write,
+    Assignment, Blob, Board, CheckIn, Code, Digest32, Enrol, Enrolled, Label, Problem, RequestSignature,
+    RetryWindow, SessionCertificates, SessionKeys, Signed, TaskCard, TaskKind, TaskState, limits, read,
+    write,
 };
 use undertone_store::{Millis, SessionId, StoreError, TaskId, TaskRow};
 use zeroize::Zeroizing;
@@ -626,7 +626,7 @@ impl Service {
 
     /// The purpose of a task, for listings.
     #[must_use]
-    pub fn kind(&self, id: TaskId) -> Option<Kind> {
+    pub fn kind(&self, id: TaskId) -> Option<TaskKind> {
         self.shared.store.task(id).ok().map(|row| row.task.kind)
     }
 }

@@ -11,11 +11,12 @@ use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::PrivacyReport;
 use undertone_coordinator::server_optimizer::ServerOptimizer;
-use undertone_coordinator::task::{IdentityLevel, Purpose, SumName, TaskFile, TaskVocabulary};
+use undertone_coordinator::task::{IdentityLevel, SumName, TaskFile, TaskPurpose, TaskVocabulary};
+use undertone_coordinator::trainings::Training;
 use undertone_mechanisms::NoiseKey;
 use undertone_models::{SequenceModel, weights};
-use undertone_protocol::{Digest32, Kind, Label, digest_of, write};
-use undertone_run::initial_model::{self, Training};
+use undertone_protocol::{Digest32, Label, TaskKind, digest_of, write};
+use undertone_run::initial_model;
 use undertone_run::metrics::MetricsLine;
 use undertone_run::task::{
     TaskExport, genesis, mechanism_json, new_plan, plan_with, start_record, strategy_of,
@@ -175,8 +176,8 @@ fn make(
     } = plan(file, base, population)?;
     let id = TaskId(file.id(population)?);
     let of = match &file.purpose {
-        Purpose::Train { .. } => None,
-        Purpose::Evaluate { of, .. } => Some(measured(of, population, file, store)?),
+        TaskPurpose::Train { .. } => None,
+        TaskPurpose::Evaluate { of, .. } => Some(measured(of, population, file, store)?),
     };
     let mechanism = mechanism_json(&privacy)?;
     let settings = Settings {
@@ -200,7 +201,7 @@ fn make(
     let rotations = rotations.unwrap_or_else(|| rotation_seed(id));
     let model: Arc<dyn SequenceModel> = build(file, &vocab)?;
     let first = match (&file.purpose, of) {
-        (Purpose::Train { initial_model: path }, _) => {
+        (TaskPurpose::Train { initial_model: path }, _) => {
             let randomness = undertone_run::randomness(file.seed)?;
             let parameters = initial_model::starting_parameters(
                 &file.task.model,
@@ -214,7 +215,7 @@ fn make(
             bytes.map_err(|error| damaged("the initial model", error))?
         }
         // An evaluation serves the models of its training.
-        (Purpose::Evaluate { .. }, _) => Vec::new(),
+        (TaskPurpose::Evaluate { .. }, _) => Vec::new(),
     };
     let body = plan_body(
         file,
@@ -246,8 +247,8 @@ fn make(
         population: population.to_owned(),
         name: file.task.name.clone(),
         kind: match file.purpose {
-            Purpose::Train { .. } => Kind::Train,
-            Purpose::Evaluate { .. } => Kind::Evaluate,
+            TaskPurpose::Train { .. } => TaskKind::Train,
+            TaskPurpose::Evaluate { .. } => TaskKind::Evaluate,
         },
         config: serde_json::to_string(&settings).map_err(|error| damaged("the settings", error))?,
         plan: digest_of(&plan),
@@ -279,7 +280,7 @@ pub(crate) fn plan(file: &TaskFile, base: &Path, population: &str) -> Result<Pla
     let words = std::fs::read(&path).map_err(|error| ServiceError::io("read", &path, error))?;
     let vocab = vocabulary(&words)?;
     let trainings = match &file.purpose {
-        Purpose::Train {
+        TaskPurpose::Train {
             initial_model: Some(path),
         } => initial_model::trained_on(&base.join(path))?,
         _ => Vec::new(),
@@ -501,8 +502,8 @@ impl Task {
             IdentityLevel::Certificate | IdentityLevel::Attested => vec![keys.issuer_name()],
         };
         let parameters = match self.file.purpose {
-            Purpose::Evaluate { .. } => None,
-            Purpose::Train { .. } => Some(
+            TaskPurpose::Evaluate { .. } => None,
+            TaskPurpose::Train { .. } => Some(
                 self.trained(&crate::blobs::read(blobs, &row.head_model)?)?
                     .parameters,
             ),

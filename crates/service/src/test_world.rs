@@ -132,7 +132,7 @@ impl World {
         let now = self.service.shared().store.now();
         let claims = token.open(&assigned.token, now).unwrap();
         let step = self.room.join(&claims, &[]).unwrap();
-        let Some(next::What::Upload(grant)) = step.what else {
+        let Some(next::Step::Upload(grant)) = step.step else {
             panic!("{step:?}")
         };
         (assigned.token, claims, grant.length)
@@ -167,7 +167,7 @@ pub(crate) fn task_row(holder: Option<undertone_store::TaskHolder>) -> undertone
             id: undertone_store::TaskId([3; 32]),
             population: "people".to_owned(),
             name: "words".to_owned(),
-            kind: undertone_protocol::Kind::Train,
+            kind: undertone_protocol::TaskKind::Train,
             config: String::new(),
             plan: [0; 32],
             genesis: String::new(),

@@ -106,7 +106,7 @@ fn report(room: &Room, number: u8) -> (Claims, Commit) {
         .open(&assignment.token, START)
         .unwrap_or_else(|error| panic!("{error}"));
     let step = room.join(&claims, &[]).unwrap();
-    let Some(next::What::Upload(grant)) = step.what else {
+    let Some(next::Step::Upload(grant)) = step.step else {
         panic!("{step:?}")
     };
     let update = vec![0; grant.length as usize];
@@ -157,7 +157,7 @@ fn sessions_wait_for_their_verdict_while_their_release_is_made() {
     let devices: Vec<_> = (1..=2).map(|number| report(&room, number)).collect();
     for (claims, commit) in &devices {
         let step = room.commit(claims, commit).unwrap();
-        assert!(matches!(step.what, Some(next::What::Wait(_))), "{step:?}");
+        assert!(matches!(step.step, Some(next::Step::Wait(_))), "{step:?}");
     }
     let answers = Arc::new(Mutex::new(Vec::new()));
     let (asked, of, told) = (room.clone(), devices.clone(), answers.clone());
@@ -177,13 +177,13 @@ fn sessions_wait_for_their_verdict_while_their_release_is_made() {
     assert_eq!(answers.len(), 8);
     for answer in answers {
         let step = answer.unwrap_or_else(|problem| panic!("{problem:?}"));
-        assert!(matches!(step.what, Some(next::What::Wait(_))), "{step:?}");
+        assert!(matches!(step.step, Some(next::Step::Wait(_))), "{step:?}");
     }
     for (claims, _) in &devices {
         let step = room.next(claims, 0).unwrap();
         assert_eq!(
-            step.what,
-            Some(next::What::Verdict(Verdict::Included.into())),
+            step.step,
+            Some(next::Step::Verdict(Verdict::Included.into())),
             "the round was released"
         );
     }

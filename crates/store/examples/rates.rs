@@ -11,7 +11,7 @@ use std::time::Instant;
 use sha2::{Digest, Sha256};
 use undertone_accounting::participation::{Gap, Participation};
 use undertone_coordinator::participation::ParticipantId;
-use undertone_protocol::{Kind, TaskState};
+use undertone_protocol::{TaskKind, TaskState};
 use undertone_store::{
     Admission, Admitted, AttemptId, Memory, NewAttempt, NewTask, Release, SessionId, Sqlite, Store, TaskId,
 };
@@ -106,7 +106,7 @@ fn measure(name: &str, store: &dyn Store) -> Outcome<()> {
         id: TaskId([1; 32]),
         population: "keyboard".to_owned(),
         name: "rates".to_owned(),
-        kind: Kind::Train,
+        kind: TaskKind::Train,
         config: String::new(),
         plan: [2; 32],
         genesis: "genesis".to_owned(),

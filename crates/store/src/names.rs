@@ -1,7 +1,7 @@
 //! The names of states, in databases and in messages.
 
 use undertone_accounting::participation::Spacing;
-use undertone_protocol::{Kind, TaskState};
+use undertone_protocol::{TaskKind, TaskState};
 
 use crate::{AbandonReason, AttemptState, SessionState};
 
@@ -47,7 +47,7 @@ named!(
     Halted = "halted",
 );
 named!(
-    Kind,
+    TaskKind,
     "the kind of a task",
     Unspecified = "unspecified",
     Train = "train",

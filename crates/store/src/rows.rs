@@ -5,7 +5,7 @@ use std::fmt;
 use undertone_accounting::participation::Participation;
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::record::AbandonReason;
-use undertone_protocol::{Digest32, Kind, TaskState};
+use undertone_protocol::{Digest32, TaskKind, TaskState};
 
 /// A time in milliseconds since 1970, by the clock of the store.
 pub type Millis = u64;
@@ -44,7 +44,7 @@ pub struct NewTask {
     /// Its name, which no other task of the population has.
     pub name: String,
     /// Its purpose.
-    pub kind: Kind,
+    pub kind: TaskKind,
     /// The text of its settings, in their canonical form.
     pub config: String,
     /// The digest of its signed plan.

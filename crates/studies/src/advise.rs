@@ -20,10 +20,10 @@ use self::doubling::{Doubling, estimate_and_double};
 use self::probe::Probe;
 use undertone_coordinator::random::{NoiseOf, Randomness};
 use undertone_run::config::RunFile;
-use undertone_run::error::{Result, RunError};
 use undertone_run::initial_model::{self, starting_parameters};
-use undertone_run::{CACHE, CorpusProgress};
+use undertone_run::{CORPORA_FOLDER, CorpusProgress};
 use undertone_run::{Observer, randomness};
+use undertone_run::{Result, RunError};
 
 /// The fraction of failures that [`MedianCost::rank_error`] leaves.
 const RANK_FAILURE: f64 = 0.01;
@@ -169,7 +169,7 @@ pub fn advise(
         Ok(Corpus::open(
             &file.config.data,
             &file.base,
-            &out.join(CACHE),
+            &out.join(CORPORA_FOLDER),
             &progress,
         )?)
     };

@@ -42,7 +42,7 @@ use undertone_coordinator::participation::exact::ParticipationSets;
 use undertone_coordinator::participation::observed::Observed;
 use undertone_coordinator::participation::timers::{DeviceTimers, SimulatedRound};
 use undertone_coordinator::participation::{ParticipantId, ParticipationKey};
-use undertone_run::error::Result;
+use undertone_run::Result;
 use undertone_run::randomness;
 
 /// Simulates the rounds of a configuration; relative paths in it start at `base`. With `ledger`, each round becomes a line of
@@ -51,7 +51,7 @@ use undertone_run::randomness;
 /// Memory is proportional to the population and to the number of participations (some twelve bytes each).
 ///
 /// # Errors
-/// [`RunError`](undertone_run::error::RunError): values of the configuration, a mechanism that does not fit the run, a
+/// [`RunError`](undertone_run::RunError): values of the configuration, a mechanism that does not fit the run, a
 /// population that does not reach the report goal, files.
 pub fn run(
     config: &SimulationConfig,

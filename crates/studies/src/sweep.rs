@@ -36,11 +36,11 @@ use undertone_coordinator::task::folder_name;
 use undertone_report::ReportError;
 use undertone_run::checkpoint;
 use undertone_run::config::{Override, RunConfig, RunFile, parse_as};
-use undertone_run::error::{Result, RunError};
 use undertone_run::files;
 use undertone_run::files::names::CONFIG_FILE;
 use undertone_run::manifest::{MANIFEST_FILE, Manifest};
 use undertone_run::{Observer, RunOptions};
+use undertone_run::{Result, RunError};
 
 pub use comparison::{Comparison, Difference, Row, Spread};
 pub use private::{PrivateConfig, Selected};

@@ -2,7 +2,7 @@ use undertone_accounting::AccountingError;
 use undertone_aggregation::AggregationError;
 use undertone_mechanisms::MechanismError;
 use undertone_models::ModelError;
-use undertone_run::error::RunError;
+use undertone_run::RunError;
 use undertone_secagg::SecAggError;
 
 /// An error that stops a check. A number that does not match is a result, not an error.

@@ -162,8 +162,8 @@ impl World {
             .ok()
             .and_then(|assigned| {
                 let claims = self.token.open(&assigned.token, NOW).ok()?;
-                match self.room.join(&claims, &[]).ok()?.what? {
-                    next::What::Upload(grant) => Some((claims, grant.length)),
+                match self.room.join(&claims, &[]).ok()?.step? {
+                    next::Step::Upload(grant) => Some((claims, grant.length)),
                     _ => None,
                 }
             });
@@ -464,7 +464,7 @@ fn honest_messages(world: &World) -> Vec<(u8, Vec<u8>)> {
         session_key: device().public().to_vec(),
     };
     let next = Next {
-        what: Some(next::What::Secagg(vec![1, 2, 3])),
+        step: Some(next::Step::Secagg(vec![1, 2, 3])),
         retry: Some(undertone_protocol::RetryWindow::between(1, 2)),
     };
     let signature = RequestSignature::new(&device(), NOW, "POST", "/", b"other").header();

@@ -17,7 +17,7 @@ impl Accountant {
     /// Renyi divergences of everything composed at `orders`, by any recipe.
     ///
     /// # Errors
-    /// The errors of [`rdp::curve_under`], for each event.
+    /// The errors of [`rdp::curve`], for each event.
     ///
     /// # Example
     /// ```

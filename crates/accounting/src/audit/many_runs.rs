@@ -1,23 +1,8 @@
-//! Many runs: a bound from false alarms and misses at one threshold, fixed on other runs.
+//! Many runs: the limit of an error rate, and the probability of as few intervals that hold the truth.
 
-use super::distributions::{binomial_masses, normal_quantile, tail};
-use super::one_run_fdp::epsilon_of_mu;
-use super::{Significance, check_delta};
+use super::distributions::{binomial_masses, tail};
+use crate::AccountingError;
 use crate::error::ensure;
-use crate::{AccountingError, Delta, Epsilon};
-
-/// Errors of an attack at one threshold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Errors {
-    /// Members that the attack missed.
-    pub false_negatives: u64,
-    /// Members, `n_1`.
-    pub members: u64,
-    /// Non-members that the attack took for members.
-    pub false_positives: u64,
-    /// Non-members, `n_0`.
-    pub non_members: u64,
-}
 
 /// The upper limit of a probability with `successes` of `trials`, which the truth exceeds with probability `alpha` at most.
 ///
@@ -50,52 +35,6 @@ pub fn clopper_pearson_upper(successes: u64, trials: u64, alpha: f64) -> Result<
         }
     }
     Ok(1.0 / (1.0 + (-high).exp()))
-}
-
-impl Errors {
-    /// Upper limits of both error rates, each at half the significance: misses and false alarms.
-    fn limits(&self, significance: Significance) -> Result<(f64, f64), AccountingError> {
-        let alpha = 0.5 * significance.get();
-        Ok((
-            clopper_pearson_upper(self.false_negatives, self.members, alpha)?,
-            clopper_pearson_upper(self.false_positives, self.non_members, alpha)?,
-        ))
-    }
-
-    /// The lower bound on epsilon at a delta, for any mechanism.
-    ///
-    /// # Errors
-    /// The errors of [`clopper_pearson_upper`], and one for a delta outside `[0, 1)`.
-    pub fn epsilon(&self, significance: Significance, delta: f64) -> Result<Epsilon, AccountingError> {
-        let delta = check_delta(delta)?;
-        let (misses, alarms) = self.limits(significance)?;
-        let found = 1.0 - misses - delta;
-        Epsilon::new(match found > 0.0 {
-            true => (found / alarms).ln().max(0.0),
-            false => 0.0,
-        })
-    }
-
-    /// The lower bound on the `mu` of a Gaussian trade-off.
-    ///
-    /// # Errors
-    /// The errors of [`clopper_pearson_upper`].
-    pub fn mu(&self, significance: Significance) -> Result<f64, AccountingError> {
-        let (misses, alarms) = self.limits(significance)?;
-        Ok((-normal_quantile(alarms) - normal_quantile(misses)).max(0.0))
-    }
-
-    /// The lower bound on epsilon, *if* the trade-off is that of a Gaussian.
-    ///
-    /// # Errors
-    /// The errors of [`clopper_pearson_upper`] and of the accountant.
-    pub fn epsilon_if_gaussian(
-        &self,
-        significance: Significance,
-        delta: Delta,
-    ) -> Result<Epsilon, AccountingError> {
-        epsilon_of_mu(self.mu(significance)?, delta)
-    }
 }
 
 /// The probability of at most `covered` of `runs` intervals that hold the truth, if each holds it with probability `stated`.

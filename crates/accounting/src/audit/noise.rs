@@ -6,20 +6,20 @@ use crate::error::{ensure, ensure_any};
 
 /// A statistic and the probability of one at least as extreme, two-sided where both directions are errors.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tested {
+pub struct TestResult {
     /// The statistic.
     pub statistic: f64,
     /// The p-value.
     pub p: f64,
 }
 
-impl Tested {
+impl TestResult {
     /// A standard normal statistic, which is that of N3, N4, N6 and N7.
     ///
     /// # Example
     /// ```
-    /// use undertone_accounting::audit::noise::Tested;
-    /// assert!((Tested::of_normal(1.96).p - 0.05).abs() < 1e-4);
+    /// use undertone_accounting::audit::noise::TestResult;
+    /// assert!((TestResult::of_normal(1.96).p - 0.05).abs() < 1e-4);
     /// ```
     #[must_use]
     pub fn of_normal(statistic: f64) -> Self {
@@ -72,10 +72,10 @@ fn check(values: &[f64]) -> Result<(), AccountingError> {
 ///
 /// # Errors
 /// [`AccountingError::Size`] without values; [`AccountingError::OutOfRange`] for a value that is not finite.
-pub fn variance(values: &[f64]) -> Result<Tested, AccountingError> {
+pub fn variance(values: &[f64]) -> Result<TestResult, AccountingError> {
     check(values)?;
     let statistic = values.iter().map(|value| value * value).sum();
-    Ok(Tested::of_sum_of_squares(statistic, values.len()))
+    Ok(TestResult::of_sum_of_squares(statistic, values.len()))
 }
 
 /// The smallest error that N1 finds: the part of its standard deviation that noise must lack, so that [`variance`] of so many values has a
@@ -110,7 +110,7 @@ pub fn smallest_error(values: usize, level: f64, power: f64) -> Result<f64, Acco
 ///
 /// # Errors
 /// The errors of [`variance`].
-pub fn shape(values: &[f64]) -> Result<Tested, AccountingError> {
+pub fn shape(values: &[f64]) -> Result<TestResult, AccountingError> {
     check(values)?;
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -120,17 +120,17 @@ pub fn shape(values: &[f64]) -> Result<Tested, AccountingError> {
         let (index, at) = (index as f64, normal_cdf(value));
         statistic = statistic.max(at - index / n).max((index + 1.0) / n - at);
     }
-    Ok(Tested::of_distance(statistic, sorted.len()))
+    Ok(TestResult::of_distance(statistic, sorted.len()))
 }
 
 /// N2, tail: the largest absolute value. A law with cut tails has it too small, and one with outliers too large.
 ///
 /// # Errors
 /// The errors of [`variance`].
-pub fn largest(values: &[f64]) -> Result<Tested, AccountingError> {
+pub fn largest(values: &[f64]) -> Result<TestResult, AccountingError> {
     check(values)?;
     let statistic = values.iter().fold(0.0f64, |top, value| top.max(value.abs()));
-    Ok(Tested::of_largest(statistic, values.len()))
+    Ok(TestResult::of_largest(statistic, values.len()))
 }
 
 /// Min number of pairs from which [`correlation`] follows the normal law well enough for a report.
@@ -143,7 +143,7 @@ pub const MIN_PAIRS: usize = 1000;
 ///
 /// # Errors
 /// [`AccountingError::OutOfRange`] for no pair, and for a sum of products that is not finite.
-pub fn correlation(pairs: impl Iterator<Item = (f64, f64)>) -> Result<Tested, AccountingError> {
+pub fn correlation(pairs: impl Iterator<Item = (f64, f64)>) -> Result<TestResult, AccountingError> {
     let (mut sum, mut count) = (0.0, 0u64);
     for (a, b) in pairs {
         sum += a * b;
@@ -151,14 +151,14 @@ pub fn correlation(pairs: impl Iterator<Item = (f64, f64)>) -> Result<Tested, Ac
     }
     ensure(count > 0, "pairs", "at least one", 0.0)?;
     ensure(f64::is_finite(sum), "sum of products", "a finite number", sum)?;
-    Ok(Tested::of_normal(sum / (count as f64).sqrt()))
+    Ok(TestResult::of_normal(sum / (count as f64).sqrt()))
 }
 
 /// N3 for one series: the correlation between values `lag` apart.
 ///
 /// # Errors
 /// The errors of [`correlation`].
-pub fn lag(values: &[f64], lag: usize) -> Result<Tested, AccountingError> {
+pub fn lag(values: &[f64], lag: usize) -> Result<TestResult, AccountingError> {
     let later = values.iter().skip(lag);
     correlation(values.iter().copied().zip(later.copied()))
 }
@@ -167,9 +167,9 @@ pub fn lag(values: &[f64], lag: usize) -> Result<Tested, AccountingError> {
 ///
 /// # Errors
 /// The errors of [`variance`].
-pub fn mean(values: &[f64]) -> Result<Tested, AccountingError> {
+pub fn mean(values: &[f64]) -> Result<TestResult, AccountingError> {
     check(values)?;
-    Ok(Tested::of_normal(
+    Ok(TestResult::of_normal(
         values.iter().sum::<f64>() / (values.len() as f64).sqrt(),
     ))
 }
@@ -185,7 +185,7 @@ pub fn cohort(
     mean_squares: &[f64],
     sizes: &[f64],
     columns: usize,
-) -> Result<Option<Tested>, AccountingError> {
+) -> Result<Option<TestResult>, AccountingError> {
     let n = mean_squares.len().min(sizes.len());
     if n < 3 {
         return Ok(None);
@@ -209,7 +209,7 @@ pub fn cohort(
     let slope = logs.iter().zip(sizes).map(product).sum::<f64>() / spread;
     let columns = columns as f64;
     let error = ((2.0 / columns + 2.0 / (columns * columns)) / spread).sqrt();
-    Ok(Some(Tested::of_normal(slope / error)))
+    Ok(Some(TestResult::of_normal(slope / error)))
 }
 
 /// Holm's correction: the adjusted p-value of every test, in the order given.

@@ -6,12 +6,12 @@ use super::{Guesses, MAX_CANARIES, Significance, one_run, one_run_fdp};
 use crate::error::ensure;
 use crate::{AccountingError, Delta, Epsilon};
 
-/// The power at which [`Plan::smallest_ratio`] is stated.
+/// The power at which [`PowerAnalysis::smallest_ratio`] is stated.
 pub const POWER: f64 = 0.9;
 
 /// The best choice of guesses for one estimator.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub struct Reach {
+pub struct ReachableBound {
     /// The number of guesses to fix before the run, `r`.
     pub guesses: u64,
     /// The number of them that is expected to be right.
@@ -24,7 +24,7 @@ pub struct Reach {
 
 /// The reach of an audit with exactly Gaussian scores, for one claim.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub struct Plan {
+pub struct PowerAnalysis {
     /// Number of canaries, `m`.
     pub canaries: u64,
     /// The claim.
@@ -34,16 +34,16 @@ pub struct Plan {
     /// The distance between canaries in and out, in standard deviations, that the claim stands for.
     pub mu: f64,
     /// One run, any mechanism.
-    pub any: Reach,
+    pub any: ReachableBound,
     /// One run, if the trade-off is Gaussian.
-    pub fdp: Reach,
+    pub fdp: ReachableBound,
     /// The lower limit of the Gaussian model, in the median.
     pub gaussian: f64,
     /// The smallest error in the noise that the Gaussian limit finds with a power of 90 %: true over stated standard deviation.
     pub smallest_ratio: f64,
 }
 
-impl Plan {
+impl PowerAnalysis {
     /// The plan of an audit of the claim `(epsilon, delta)` with `canaries` canaries whose scores all iterates give.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Plan {
             delta: delta.get(),
             mu,
             any,
-            fdp: Reach {
+            fdp: ReachableBound {
                 epsilon: of_mu(fdp.epsilon)?,
                 most: of_mu(fdp.most)?,
                 ..fdp
@@ -88,15 +88,15 @@ fn best(
     canaries: u64,
     mu: f64,
     bound: impl Fn(&Guesses) -> Result<f64, AccountingError>,
-) -> Result<Reach, AccountingError> {
-    let mut found: Option<Reach> = None;
+) -> Result<ReachableBound, AccountingError> {
+    let mut found: Option<ReachableBound> = None;
     let mut guesses = (canaries / 400).max(5);
     loop {
         let correct = expected_correct(canaries, guesses, mu);
         let epsilon = bound(&Guesses::new(canaries, guesses, correct)?)?;
         if found.is_none_or(|found| epsilon > found.epsilon) {
             let most = bound(&Guesses::new(canaries, guesses, guesses)?)?;
-            found = Some(Reach {
+            found = Some(ReachableBound {
                 guesses,
                 correct,
                 epsilon,

@@ -66,7 +66,7 @@ impl ShiftedBinomial {
 
     /// `ln` of [`ShiftedBinomial::delta`]; stays finite far below the smallest `f64`.
     #[must_use]
-    pub fn log_delta(&self, epsilon: Epsilon) -> f64 {
+    pub(crate) fn log_delta(&self, epsilon: Epsilon) -> f64 {
         let one_way = |binomial| log_hockey_stick(binomial, self.shift, epsilon.get());
         one_way(self.binomial()).max(one_way(self.binomial().mirrored()))
     }
@@ -87,7 +87,7 @@ impl ShiftedBinomial {
     /// # Errors
     /// [`AccountingError::OutOfRange`] if `log_tail` is not a finite number < 0 or more than 2^24 outcomes
     /// would be kept.
-    pub fn outcomes(&self, log_tail: f64) -> Result<Outcomes, AccountingError> {
+    pub(crate) fn outcomes(&self, log_tail: f64) -> Result<Outcomes, AccountingError> {
         log_tail_mass(log_tail)?;
         let binomial = self.binomial();
         let low = binomial.lowest_kept(log_tail);

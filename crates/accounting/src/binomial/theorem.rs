@@ -63,7 +63,7 @@ impl BinomialNoise {
 
     /// `N p (1 - p)`: the variance of one coordinate in units of `quantum^2`.
     #[must_use]
-    pub fn variance(&self) -> f64 {
+    pub(crate) fn variance(&self) -> f64 {
         let p = self.success_probability;
         self.trials as f64 * p * (1.0 - p)
     }

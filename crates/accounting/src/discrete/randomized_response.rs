@@ -37,7 +37,7 @@ pub fn outcomes(num_buckets: u64, noise_parameter: f64) -> Result<Outcomes, Acco
 ///
 /// # Errors
 /// As [`outcomes`].
-pub fn zero_out_outcomes(num_buckets: u64, noise_parameter: f64) -> Result<Outcomes, AccountingError> {
+pub(crate) fn zero_out_outcomes(num_buckets: u64, noise_parameter: f64) -> Result<Outcomes, AccountingError> {
     let Buckets { truth, .. } = buckets(num_buckets, noise_parameter)?;
     if num_buckets == 1 {
         return Ok(certain());

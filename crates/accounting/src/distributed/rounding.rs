@@ -88,7 +88,7 @@ impl RoundedSensitivity {
 
     /// Step of the grid.
     #[must_use]
-    pub fn granularity(&self) -> f64 {
+    pub(crate) fn granularity(&self) -> f64 {
         self.granularity
     }
 

@@ -11,12 +11,12 @@ use crate::rdp::finite_order;
 
 /// Skellam noise on a grid. The noise of any number of clients adds up to it exactly, so only the total matters.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Skellam {
+pub struct DistributedSkellam {
     sensitivity: RoundedSensitivity,
     central_stddev: f64,
 }
 
-impl Skellam {
+impl DistributedSkellam {
     /// Noise of standard deviation `central_stddev` in all (in the unit of the clip norm), on the grid of
     /// `sensitivity`; `n` clients each add noise of standard deviation `central_stddev / sqrt(n)`.
     ///
@@ -25,10 +25,10 @@ impl Skellam {
     ///
     /// # Example
     /// ```
-    /// use undertone_accounting::distributed::{RoundedSensitivity, Skellam};
+    /// use undertone_accounting::distributed::{DistributedSkellam, RoundedSensitivity};
     /// # fn main() -> Result<(), undertone_accounting::AccountingError> {
     /// let sensitivity = RoundedSensitivity::new(1.0, 1e-3, 1024, (-0.5f64).exp())?;
-    /// let mechanism = Skellam::new(sensitivity, 1.0)?;
+    /// let mechanism = DistributedSkellam::new(sensitivity, 1.0)?;
     /// assert!((mechanism.rdp(8.0)? - 4.005).abs() < 1e-3); // Gaussian on the rounded vector: 4.005
     /// # Ok(())
     /// # }
@@ -85,15 +85,15 @@ mod tests {
     use crate::distributed::tests::check_divergences;
     use proptest::prelude::*;
 
-    fn mechanism(clip: f64, granularity: f64, d: u64, beta: f64, stddev: f64) -> Skellam {
+    fn mechanism(clip: f64, granularity: f64, d: u64, beta: f64, stddev: f64) -> DistributedSkellam {
         let sensitivity = RoundedSensitivity::new(clip, granularity, d, beta).unwrap();
-        Skellam::new(sensitivity, stddev).unwrap()
+        DistributedSkellam::new(sensitivity, stddev).unwrap()
     }
 
     /// The formulas of google-research/federated, distributed_dp/accounting_utils.py.
     #[test]
     fn divergences_match_the_reference_formulas() {
-        let check = |mechanism: Skellam, steps, delta: f64, want: f64, at_8: f64| {
+        let check = |mechanism: DistributedSkellam, steps, delta: f64, want: f64, at_8: f64| {
             check_divergences(|order| steps * mechanism.rdp(order).unwrap(), delta, want, at_8);
         };
         let fine = mechanism(1.0, 1e-3, 1024, (-0.5f64).exp(), 1.0);
@@ -130,7 +130,7 @@ mod tests {
             let moved = shift as f64;
             // A vector already on the grid: its norm is the sensitivity.
             let sensitivity = RoundedSensitivity::on_grid_for_tests(moved);
-            let mechanism = Skellam::new(sensitivity, mu.sqrt()).unwrap();
+            let mechanism = DistributedSkellam::new(sensitivity, mu.sqrt()).unwrap();
             for order in [1.2, 2.0, 2.5, 3.0, 5.0, 8.0, 8.4] {
                 let (bound, exact) = (mechanism.rdp(order).unwrap(), pair.renyi_divergence(order));
                 assert!(exact <= bound, "{mu} {shift} {order}: {exact} > {bound}");
@@ -142,9 +142,9 @@ mod tests {
     fn deviations_and_orders_out_of_range_are_refused() {
         let sensitivity = RoundedSensitivity::new(1.0, 0.1, 10, 0.0).unwrap();
         for stddev in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(Skellam::new(sensitivity, stddev).is_err());
+            assert!(DistributedSkellam::new(sensitivity, stddev).is_err());
         }
-        let mechanism = Skellam::new(sensitivity, 1.0).unwrap();
+        let mechanism = DistributedSkellam::new(sensitivity, 1.0).unwrap();
         for order in [1.0, 0.0, f64::NAN, f64::INFINITY] {
             assert!(mechanism.rdp(order).is_err());
         }

@@ -4,7 +4,7 @@ use super::Event;
 use crate::AccountingError;
 use crate::binomial::exact::ShiftedBinomial;
 use crate::discrete;
-use crate::distributed::{DistributedDiscreteGaussian, RoundedSensitivity, Skellam};
+use crate::distributed::{DistributedDiscreteGaussian, DistributedSkellam, RoundedSensitivity};
 use crate::error::{ensure, out_of_range};
 
 /// Largest group of examples: as many components the mixture has.
@@ -122,7 +122,7 @@ impl Event {
     }
 
     /// The mechanism of [`Event::Skellam`]; `None` for other events.
-    pub(crate) fn skellam(&self) -> Result<Option<Skellam>, AccountingError> {
+    pub(crate) fn skellam(&self) -> Result<Option<DistributedSkellam>, AccountingError> {
         let Event::Skellam {
             clip_norm,
             granularity,
@@ -134,7 +134,7 @@ impl Event {
             return Ok(None);
         };
         let sensitivity = RoundedSensitivity::new(clip_norm, granularity, dimension, conditional_beta)?;
-        Skellam::new(sensitivity, central_stddev).map(Some)
+        DistributedSkellam::new(sensitivity, central_stddev).map(Some)
     }
 }
 

@@ -23,15 +23,7 @@ use crate::{AccountingError, Epsilon};
 ///
 /// # Errors
 /// [`AccountingError::OutOfRange`] if `order` is not a finite number > 1.
-///
-/// # Example
-/// ```
-/// use undertone_accounting::{Epsilon, rdp::bounded_range};
-/// let divergence = bounded_range::rdp(Epsilon::new(0.5)?, 4.0)?;
-/// assert!(divergence < 4.0 * 0.5 * 0.5 / 8.0 && divergence > 0.11);
-/// # Ok::<(), undertone_accounting::AccountingError>(())
-/// ```
-pub fn rdp(epsilon: Epsilon, order: f64) -> Result<f64, AccountingError> {
+pub(super) fn rdp(epsilon: Epsilon, order: f64) -> Result<f64, AccountingError> {
     let (epsilon, order) = (epsilon.get(), finite_order(order)?);
     let excess = order - 1.0;
     let divergence = if order * epsilon < 0.25 {

@@ -16,14 +16,7 @@ use crate::special::{LogSum, ln_1p_exp};
 ///
 /// # Errors
 /// [`AccountingError::OutOfRange`] if `scale` is not a finite number > 0 or `order` not a finite number > 1.
-///
-/// # Example
-/// ```
-/// let divergence = undertone_accounting::rdp::laplace::rdp(2.0, 1e6)?;
-/// assert!(divergence < 0.5 && divergence > 0.4999);
-/// # Ok::<(), undertone_accounting::AccountingError>(())
-/// ```
-pub fn rdp(scale: f64, order: f64) -> Result<f64, AccountingError> {
+pub(super) fn rdp(scale: f64, order: f64) -> Result<f64, AccountingError> {
     let epsilon = positive("scale", scale)?.recip();
     let order = finite_order(order)?;
     // E = (a e^{(a-1) eps} + (a-1) e^{-a eps}) / (2a - 1): the constant and linear terms of the two

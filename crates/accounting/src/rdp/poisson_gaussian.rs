@@ -26,19 +26,12 @@ const WIDE: f64 = 1e6;
 /// At integer orders the exact value. At fractional orders an upper bound, above the exact value by the
 /// negative terms of a series: 6e-6 at order 4.7, 0.4 % at 2.2, tens of per cent below 2 (never above the
 /// chord between integer orders).
-///
-/// # Example
-/// ```
-/// use undertone_accounting::{NoiseMultiplier, SamplingProbability, rdp::poisson_gaussian};
-/// # fn main() -> Result<(), undertone_accounting::AccountingError> {
-/// let (q, z) = (SamplingProbability::new(0.01)?, NoiseMultiplier::new(1.0)?);
-/// // q^2 (e^{1/z^2} - 1) to first order.
-/// assert!((poisson_gaussian::rdp(q, z, 2.0) - 1.718e-4).abs() < 1e-7);
-/// # Ok(())
-/// # }
-/// ```
 #[must_use]
-pub fn rdp(sampling_probability: SamplingProbability, noise_multiplier: NoiseMultiplier, order: f64) -> f64 {
+pub(crate) fn rdp(
+    sampling_probability: SamplingProbability,
+    noise_multiplier: NoiseMultiplier,
+    order: f64,
+) -> f64 {
     let (q, z) = (sampling_probability.get(), noise_multiplier.get());
     if q >= 1.0 {
         return order / z / z * 0.5;

@@ -17,7 +17,7 @@ use crate::special::{LogSum, ln_1p_exp};
 /// # Errors
 /// [`AccountingError::OutOfRange`] if `num_buckets` is 0, `noise_parameter` not in `[0, 1]`, or `order` not a
 /// finite number > 1.
-pub fn rdp(num_buckets: u64, noise_parameter: f64, order: f64) -> Result<f64, AccountingError> {
+pub(super) fn rdp(num_buckets: u64, noise_parameter: f64, order: f64) -> Result<f64, AccountingError> {
     let order = finite_order(order)?;
     let probabilities = buckets(num_buckets, noise_parameter)?;
     if num_buckets == 1 {
@@ -50,7 +50,11 @@ pub fn rdp(num_buckets: u64, noise_parameter: f64, order: f64) -> Result<f64, Ac
 ///
 /// # Errors
 /// As [`rdp`].
-pub fn zero_out_rdp(num_buckets: u64, noise_parameter: f64, order: f64) -> Result<f64, AccountingError> {
+pub(super) fn zero_out_rdp(
+    num_buckets: u64,
+    noise_parameter: f64,
+    order: f64,
+) -> Result<f64, AccountingError> {
     let order = finite_order(order)?;
     buckets(num_buckets, noise_parameter)?;
     if num_buckets == 1 || noise_parameter == 1.0 {

@@ -3,7 +3,7 @@
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 use undertone_accounting::audit::gaussian::Shift;
-use undertone_accounting::audit::planning::{Plan, expected_correct};
+use undertone_accounting::audit::planning::{PowerAnalysis, expected_correct};
 use undertone_accounting::audit::sampled::SecretCoins;
 use undertone_accounting::audit::{Guesses, Significance, noise, one_run, one_run_fdp};
 use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, SamplingProbability};
@@ -60,7 +60,7 @@ fn bounds(claim: f64, canaries: u64, audits: u64) -> [Vec<f64>; 3] {
     let delta = Delta::new(DELTA).unwrap();
     let (mu, r_any, r_fdp) = match claim > 0.0 {
         true => {
-            let plan = Plan::new(
+            let plan = PowerAnalysis::new(
                 canaries,
                 Epsilon::new(claim).unwrap(),
                 delta,
@@ -82,8 +82,13 @@ fn bounds(claim: f64, canaries: u64, audits: u64) -> [Vec<f64>; 3] {
         let any = one_run::epsilon(&guess(&scores, mu, r_any), Significance::REPORTED, DELTA).unwrap();
         let fdp_guesses = guess(&scores, mu, r_fdp);
         let fdp = one_run_fdp::epsilon_if_gaussian(&fdp_guesses, Significance::REPORTED, delta).unwrap();
-        let shift = Shift::between(&of(true), &of(false)).unwrap();
-        let limit = shift.epsilon_lower(Significance::REPORTED, delta).unwrap();
+        let (members, others) = (of(true), of(false));
+        let mean = |scores: &[f64]| scores.iter().sum::<f64>() / scores.len() as f64;
+        let shift = Shift {
+            estimate: mean(&members) - mean(&others),
+            standard_error: (1.0 / members.len() as f64 + 1.0 / others.len() as f64).sqrt(),
+        };
+        let limit = one_run_fdp::epsilon_of_mu(shift.lower(Significance::REPORTED), delta).unwrap();
         for (bounds, bound) in found.iter_mut().zip([any, fdp, limit]) {
             bounds.push(bound.get());
         }
@@ -141,7 +146,8 @@ fn a_plan_expects_what_simulated_audits_show() {
         (4.0, 1.6, 2.2, 3.5),
         (8.0, 2.8, 4.6, 7.4),
     ] {
-        let plan = Plan::new(1000, Epsilon::new(claim).unwrap(), delta, Significance::REPORTED).unwrap();
+        let plan =
+            PowerAnalysis::new(1000, Epsilon::new(claim).unwrap(), delta, Significance::REPORTED).unwrap();
         for (got, want) in [
             (plan.any.epsilon, any),
             (plan.fdp.epsilon, fdp),
@@ -156,7 +162,7 @@ fn a_plan_expects_what_simulated_audits_show() {
     }
     // The smallest error in the noise, as a closed form of the power of a normal test.
     for (epsilon, ratio) in [(1.0, 0.59), (2.0, 0.73), (4.0, 0.83), (8.0, 0.90)] {
-        let plan = Plan::new(
+        let plan = PowerAnalysis::new(
             1000,
             Epsilon::new(epsilon).unwrap(),
             delta,

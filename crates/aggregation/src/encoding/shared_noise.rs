@@ -57,7 +57,7 @@ impl SharedNoise {
         let (sampler, event) = if skellam {
             let central_stddev = stated(variance * size.min_clients as f64);
             // PRIVACY: noise that no guarantee is known for is refused here, before anyone uses it.
-            distributed::Skellam::new(lattice.sensitivity(), central_stddev)?;
+            distributed::DistributedSkellam::new(lattice.sensitivity(), central_stddev)?;
             let event = Event::Skellam {
                 clip_norm,
                 granularity,

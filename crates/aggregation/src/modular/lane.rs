@@ -43,7 +43,6 @@ pub(super) mod sealed {
     pub trait Sealed: Sized {
         fn add(to: &mut [Self], from: &[Self], modulus: Modulus);
         fn sub(to: &mut [Self], from: &[Self], modulus: Modulus);
-        fn negate(lanes: &mut [Self], modulus: Modulus);
     }
 }
 
@@ -79,11 +78,6 @@ impl Sealed for u32 {
             sub_reduced_u32(to, from, last + 1);
         }
     }
-
-    fn negate(lanes: &mut [u32], modulus: Modulus) {
-        // M = 2^32 is 0 here, which is what wrapping subtraction wants.
-        negate_u32(lanes, modulus.get() as u32);
-    }
 }
 
 impl Sealed for u64 {
@@ -93,10 +87,6 @@ impl Sealed for u64 {
 
     fn sub(to: &mut [u64], from: &[u64], modulus: Modulus) {
         sub_u64(to, from, modulus.get());
-    }
-
-    fn negate(lanes: &mut [u64], modulus: Modulus) {
-        negate_u64(lanes, modulus.get());
     }
 }
 
@@ -209,14 +199,6 @@ vectorised! {
 }
 
 vectorised! {
-    fn negate_u32(lanes: &mut [u32], modulus: u32) {
-        for a in lanes {
-            *a = if *a == 0 { 0 } else { modulus.wrapping_sub(*a) };
-        }
-    }
-}
-
-vectorised! {
     fn add_u64(to: &mut [u64], from: &[u64], modulus: u64) {
         for (a, &b) in to.iter_mut().zip(from) {
             // Below 2^63 in either sign.
@@ -231,14 +213,6 @@ vectorised! {
         for (a, &b) in to.iter_mut().zip(from) {
             let difference = *a as i64 - b as i64;
             *a = (difference + (modulus as i64 & difference >> 63)) as u64;
-        }
-    }
-}
-
-vectorised! {
-    fn negate_u64(lanes: &mut [u64], modulus: u64) {
-        for a in lanes {
-            *a = if *a == 0 { 0 } else { modulus - *a };
         }
     }
 }

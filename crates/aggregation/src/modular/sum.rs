@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::{ModularVec, Modulus};
-use crate::error::{AggregationError, Result, check_len, check_modulus};
+use crate::error::{AggregationError, Result};
 use crate::pack;
 
 /// Residues that share a lock: 128 KiB of narrow lanes, 256 KiB of wide ones. A multiple of 8, so that blocks of packed
@@ -119,7 +119,7 @@ impl ModularSum {
     ///
     /// # Errors
     /// Nothing is added after [`AggregationError::Length`], [`AggregationError::Padding`] or
-    /// [`AggregationError::NotAResidue`], which are those of [`pack::check`]. [`AggregationError::SumLost`] and
+    /// [`AggregationError::NotAResidue`]. [`AggregationError::SumLost`] and
     /// [`AggregationError::SumClosed`] where the sum takes no more vectors.
     pub fn add_packed(&self, bytes: &[u8]) -> Result<()> {
         // Before the first addition: a bad vector changes nothing.
@@ -132,7 +132,9 @@ impl ModularSum {
     /// # Errors
     /// Nothing is added after [`AggregationError::ModulusMismatch`] or [`AggregationError::Length`]. Otherwise the errors of
     /// [`add_packed`](Self::add_packed) about the sum.
-    pub fn add(&self, vector: &ModularVec) -> Result<()> {
+    #[cfg(test)]
+    pub(crate) fn add(&self, vector: &ModularVec) -> Result<()> {
+        use crate::error::{check_len, check_modulus};
         check_modulus(self.modulus.get(), vector.modulus().get())?;
         check_len("vector of residues", self.len, vector.len())?;
         self.change(|first, block| {

@@ -76,7 +76,7 @@ fn read(args: &TrainArgs, output: &Output) -> anyhow::Result<RunFile> {
 pub(super) fn show(
     args: TrainArgs,
     output: &Output,
-    train: impl FnOnce(&RunOptions, &dyn Observer) -> undertone_run::error::Result<Summary>,
+    train: impl FnOnce(&RunOptions, &dyn Observer) -> undertone_run::Result<Summary>,
 ) -> anyhow::Result<()> {
     let options = RunOptions {
         out: args.out,

@@ -30,7 +30,7 @@ use undertone_mechanisms::draws;
 /// assert_eq!((epochs.cohort(0).len(), epochs.cohort(341).len()), (1002, 1001));
 /// assert_eq!(epochs.cohort(5), epochs.cohort(5 + 342));
 /// assert_eq!(epochs.participation(2052)?.max_participation(), 6);
-/// # Ok::<(), undertone_coordinator::error::CoordinatorError>(())
+/// # Ok::<(), undertone_coordinator::CoordinatorError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct ShuffledEpochs {
@@ -78,7 +78,7 @@ impl ShuffledEpochs {
 
     /// Number of rounds per epoch: the gap `b`.
     #[must_use]
-    pub fn rounds_per_epoch(&self) -> u64 {
+    pub(crate) fn rounds_per_epoch(&self) -> u64 {
         u64::from(self.rounds_per_epoch)
     }
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use undertone_accounting::sensitivity::{SquaredSensitivity, restart};
-use undertone_mechanisms::{Certified, Mechanism, MechanismError, Strategy, TreeLayout, toeplitz};
+use undertone_mechanisms::{CertifiedSensitivity, Mechanism, MechanismError, Strategy, TreeLayout, toeplitz};
 
 use super::{ParticipantId, Violation};
 use crate::error::{CoordinatorError, Result};
@@ -129,7 +129,7 @@ pub fn exact_squared_sensitivity(
     mechanism: &Mechanism,
     rounds_made: u64,
     sets: &RoundsByUser,
-) -> Result<Certified> {
+) -> Result<CertifiedSensitivity> {
     let norm = SetNorm::new(mechanism.strategy(), rounds_made, mechanism.rounds())?;
     let mut max = 0.0f64;
     let mut scratch = Vec::new();
@@ -142,9 +142,9 @@ pub fn exact_squared_sensitivity(
     }
     let squared = SquaredSensitivity::new(max)?;
     Ok(if norm.is_exact() {
-        Certified::exact(squared)
+        CertifiedSensitivity::exact(squared)
     } else {
-        Certified::upper_bound(squared)
+        CertifiedSensitivity::upper_bound(squared)
     })
 }
 

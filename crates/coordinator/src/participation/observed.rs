@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use undertone_accounting::participation::{Gap, Participation, RoundsBetween};
 use undertone_mechanisms::Mechanism;
 
+use super::policy::Last;
 use super::{ParticipantId, Violation};
 use crate::error::Result;
 
@@ -41,15 +42,6 @@ struct User {
     last: u32,
     participations: u32,
     smallest_gap: u32,
-}
-
-/// The last participation of a user, and the number of its participations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Last {
-    /// Round of the last participation.
-    pub round: u64,
-    /// Number of participations so far.
-    pub participations: u64,
 }
 
 /// Rounds are counted in 32 bits: a user costs a third less memory, and no run has four billion rounds.

@@ -8,7 +8,14 @@ use super::observed::Observed;
 use super::{ParticipantId, Violation};
 use crate::error::Result;
 
-pub use super::observed::Last;
+/// The last participation of a user, and the number of its participations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Last {
+    /// Round of the last participation.
+    pub round: u64,
+    /// Number of participations so far.
+    pub participations: u64,
+}
 
 /// The treatment of a round that would break the declared schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -28,7 +35,7 @@ pub enum Enforcement {
 ///
 /// # Guarantee
 /// Under [`Enforcement::Refuse`] every user of the admitted rounds keeps to the declared schema; under
-/// [`Enforcement::Account`], to [`Policy::accounted`]. A user that a round names twice is refused under both, because no
+/// [`Enforcement::Account`], to the schema to account for. A user that a round names twice is refused under both, because no
 /// schema describes that.
 ///
 /// # Example
@@ -54,7 +61,6 @@ pub struct Policy {
     enforcement: Enforcement,
     observed: Observed,
     violations: u64,
-    first_violation: Option<Violation>,
 }
 
 impl Policy {
@@ -66,7 +72,6 @@ impl Policy {
             enforcement,
             observed: Observed::new(),
             violations: 0,
-            first_violation: None,
         }
     }
 
@@ -84,14 +89,13 @@ impl Policy {
                 return Err(first);
             }
             self.violations += 1 + broken.count() as u64;
-            self.first_violation.get_or_insert(first);
         }
         self.observed.record(round, cohort)
     }
 
     /// The violation of the declared schema by this user's participation in this round.
     #[must_use]
-    pub fn violation(&self, round: u64, user: ParticipantId) -> Option<Violation> {
+    pub(crate) fn violation(&self, round: u64, user: ParticipantId) -> Option<Violation> {
         violation(self.declared, self.observed.last(user), round, user)
     }
 
@@ -109,14 +113,8 @@ impl Policy {
 
     /// Number of participations that broke the declared schema and were admitted.
     #[must_use]
-    pub fn violations(&self) -> u64 {
+    pub(crate) fn violations(&self) -> u64 {
         self.violations
-    }
-
-    /// The first violation that was admitted.
-    #[must_use]
-    pub(crate) fn first_violation(&self) -> Option<&Violation> {
-        self.first_violation.as_ref()
     }
 
     /// The schema to account for, for rounds admitted so far and rounds to come: the declared one while no user broke it, widened
@@ -124,7 +122,7 @@ impl Policy {
     ///
     /// # Errors
     /// From the accountant; none for what was admitted.
-    pub fn accounted(&self) -> Result<Participation> {
+    pub(crate) fn accounted(&self) -> Result<Participation> {
         let observed = match self.observed.participation()? {
             Some(observed) if self.violations > 0 => observed,
             _ => return Ok(self.declared),
@@ -278,8 +276,6 @@ mod tests {
         assert_eq!(policy.accounted().unwrap(), at_least(5, 2));
         policy.admit(8, &[name(1), name(2)]).unwrap();
         assert_eq!((policy.violations(), policy.observed().rounds()), (1, 9));
-        let first = policy.first_violation().unwrap().to_string();
-        assert!(first.contains("round 8, user 0000000000000001"), "{first}");
         assert_eq!(policy.accounted().unwrap(), at_least(2, 3));
         // The same user twice in one round has no schema.
         assert!(policy.admit(9, &[name(3), name(3)]).is_err());

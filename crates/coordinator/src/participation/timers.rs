@@ -67,7 +67,7 @@ pub struct SimulatedRound {
 /// A simulated population of devices with timers, and its server.
 ///
 /// It is a pure function of population, configuration and key: a resumed run makes the same rounds again by
-/// [`DeviceTimers::replay`], at some millions of reports per second, and stores nothing.
+/// replay, at some millions of reports per second, and stores nothing.
 ///
 /// # Example
 /// ```
@@ -79,7 +79,7 @@ pub struct SimulatedRound {
 /// assert_eq!(first.participants.len(), 20);
 /// let second = devices.next_round()?;
 /// assert!(second.participants.iter().all(|device| !first.participants.contains(device)));
-/// # Ok::<(), undertone_coordinator::error::CoordinatorError>(())
+/// # Ok::<(), undertone_coordinator::CoordinatorError>(())
 /// ```
 #[derive(Debug)]
 pub struct DeviceTimers {
@@ -117,7 +117,7 @@ impl DeviceTimers {
     ///
     /// # Errors
     /// As [`DeviceTimers::next_round`].
-    pub fn replay(&mut self, rounds: u64) -> Result<()> {
+    pub(crate) fn replay(&mut self, rounds: u64) -> Result<()> {
         (0..rounds).try_for_each(|_| self.next_round().map(drop))
     }
 }
@@ -139,7 +139,7 @@ impl DeviceTimers {
 /// let config = TimersConfig { timer_hours: 72.0, round_timeout_minutes: 120.0, ..TimersConfig::default() };
 /// assert_eq!(promised(&config, 100)?.gap().get(), 36);
 /// assert_eq!(promised(&config, 100)?.max_participation(), 3);
-/// # Ok::<(), undertone_coordinator::error::CoordinatorError>(())
+/// # Ok::<(), undertone_coordinator::CoordinatorError>(())
 /// ```
 pub fn promised(config: &TimersConfig, rounds: u64) -> Result<Participation> {
     config.validate()?;

@@ -42,7 +42,7 @@ impl ClientNoisePlan {
 
     /// The schema that users keep to.
     #[must_use]
-    pub fn participation(&self) -> Participation {
+    pub(crate) fn participation(&self) -> Participation {
         self.participation
     }
 
@@ -55,7 +55,7 @@ impl ClientNoisePlan {
     ///
     /// # Errors
     /// From the accountant.
-    pub fn accountant(&self, rounds: u64, participation: Participation) -> Result<Accountant> {
+    pub(crate) fn accountant(&self, rounds: u64, participation: Participation) -> Result<Accountant> {
         let recipe = match self.event {
             // Of these a Renyi curve is known; of the others outcomes, or a statement, that loss distributions compose.
             Event::DistributedDiscreteGaussian { .. } | Event::Skellam { .. } => Recipe::Rdp,

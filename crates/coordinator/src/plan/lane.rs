@@ -58,7 +58,7 @@ impl LaneSum {
 
     /// The bounds that the sum enforces.
     #[must_use]
-    pub fn bounds(&self) -> LaneBounds {
+    pub(crate) fn bounds(&self) -> LaneBounds {
         LaneBounds {
             updates: self.updates.bound().clone(),
             bits: self.bits.as_ref().map(|bits| bits.bound().clone()),
@@ -121,13 +121,13 @@ impl PrivacyPlan {
 
     /// Number of coordinates of the lane behind those of the model; 0 without one.
     #[must_use]
-    pub fn lane_columns(&self) -> usize {
+    pub(crate) fn lane_columns(&self) -> usize {
         self.lane.as_ref().map_or(0, |lane| lane.layout.len())
     }
 
     /// Number of bits of the lane behind the users' bit; 0 without adaptive clipping.
     #[must_use]
-    pub fn lane_bits(&self) -> usize {
+    pub(crate) fn lane_bits(&self) -> usize {
         let bits = self.lane.as_ref().and_then(|lane| lane.bits.as_ref());
         bits.map_or(0, |bits| bits.len())
     }

@@ -23,7 +23,7 @@ const MAX_MEAN: f64 = 1e6;
 /// The law of the number of candidates of a private sweep: geometric, as the truncated negative binomial distribution of shape 1.
 ///
 /// # Guarantee
-/// [`draw`](Self::draw) has exactly the law that [`repetitions`](Self::repetitions) states, apart from a mean that is stated a part
+/// [`draw`](Self::draw) has exactly the law that `repetitions` states, apart from a mean that is stated a part
 /// in 10^15 too large: the coin of each candidate is an integer comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
@@ -58,7 +58,7 @@ impl SecretNumber {
 
     /// The law for the accountant.
     #[must_use]
-    pub fn repetitions(self) -> Repetitions {
+    pub(crate) fn repetitions(self) -> Repetitions {
         let mean = 18_446_744_073_709_551_616.0 / self.threshold() as f64;
         Repetitions::TruncatedNegativeBinomial {
             shape: 1.0,

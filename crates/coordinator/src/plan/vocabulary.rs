@@ -9,8 +9,7 @@ use crate::record::GuaranteeRecord;
 ///
 /// # Guarantee
 /// Words and training together are (epsilon + epsilon', delta + delta')-DP by basic composition, because both guarantees hold
-/// for the same users under the same relation. Words whose noise came from a known seed have no guarantee: see
-/// [`is_known`](Self::is_known).
+/// for the same users under the same relation. Words whose noise came from a known seed have no guarantee.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VocabularyCost {
     epsilon: f64,
@@ -34,7 +33,7 @@ impl VocabularyCost {
     /// `true` if the words cost what [`epsilon`](Self::epsilon) and [`delta`](Self::delta) say. It is `false` if their noise came
     /// from a known seed.
     #[must_use]
-    pub fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         self.key == KeyOrigin::Entropy
     }
 

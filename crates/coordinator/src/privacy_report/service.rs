@@ -1,7 +1,7 @@
 //! The statements of the privacy report of a task of the service.
 
 use super::{COVERS_FOLLOWERS, Claims, StartCost};
-use crate::task::{AggregationConfig, IdentityLevel, LedgerPlace, Purpose, SumName, TaskFile};
+use crate::task::{AggregationConfig, IdentityLevel, LedgerPlace, SumName, TaskFile, TaskPurpose};
 
 /// Warning of a task whose subjects nobody vouches for.
 const UNVOUCHED: &str = "Nobody vouches for the pseudonyms (`identity = \"dev\"`): one person with many devices counts as many \
@@ -11,10 +11,10 @@ const UNVOUCHED: &str = "Nobody vouches for the pseudonyms (`identity = \"dev\"`
 pub(super) fn statements(claims: &Claims<'_>, file: &TaskFile) -> Vec<String> {
     let start = claims.plan.start().map_or("", StartCost::statement);
     let output = match &file.purpose {
-        Purpose::Train { .. } => {
+        TaskPurpose::Train { .. } => {
             "the sequence of noised average updates, so every released model is covered".to_owned()
         }
-        Purpose::Evaluate { of, .. } => format!(
+        TaskPurpose::Evaluate { of, .. } => format!(
             "the sequence of noised averages of three rates that users report about the released models of the task {of:?}"
         ),
     };

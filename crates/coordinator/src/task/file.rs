@@ -12,7 +12,7 @@ use undertone_secagg::assurance::Assumptions;
 use undertone_secagg::{Digest32, ThreatModel};
 use undertone_text::TextRules;
 
-use super::validate::{at_least_one, needs_initial_model, positive, require, trained_here};
+use super::validate::{at_least_one, check_initial_model, positive, require, trained_here};
 use super::{ClipConfig, IdentityLevel, LedgerPlace, ServiceConfig, SumName, TaskConfig};
 use crate::error::{CoordinatorError, Result};
 use crate::plan::{Population, PrivacyPlan};
@@ -27,7 +27,7 @@ use crate::sampling::Sampling;
 #[serde(try_from = "text::TaskText", into = "text::TaskText")]
 pub struct TaskFile {
     /// The purpose of the task.
-    pub purpose: Purpose,
+    pub purpose: TaskPurpose,
     /// Everything that privacy depends on.
     pub task: TaskConfig,
     /// The seed of a parity test, which fixes cohorts and noise. No other task may have one.
@@ -42,7 +42,7 @@ pub struct TaskFile {
 
 /// The purpose of a task.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Purpose {
+pub enum TaskPurpose {
     /// The task trains a model.
     Train {
         /// Parameters to start from; random ones where there is none.
@@ -119,10 +119,10 @@ impl TaskFile {
         self.validate_max_clip_norm()?;
         self.validate_text()?;
         match &self.purpose {
-            Purpose::Train { initial_model } => {
-                needs_initial_model(&self.task.model, initial_model.is_some())?;
+            TaskPurpose::Train { initial_model } => {
+                check_initial_model(&self.task.model, initial_model.is_some())?;
             }
-            Purpose::Evaluate { of, loss_cap } => {
+            TaskPurpose::Evaluate { of, loss_cap } => {
                 let holds = !of.is_empty() && *of != self.task.name;
                 let expected = "the name of another task";
                 let got = format!("{of:?}");
@@ -246,14 +246,14 @@ impl TaskFile {
 
     /// The threat model of the task's secure sums: a server that lies, unless nobody vouches for the devices.
     #[must_use]
-    pub fn threat_model(&self) -> ThreatModel {
+    pub(crate) fn threat_model(&self) -> ThreatModel {
         match self.service.identity {
             IdentityLevel::Dev => ThreatModel::HonestButCurious,
             IdentityLevel::Certificate | IdentityLevel::Attested => ThreatModel::Active,
         }
     }
 
-    /// The assumptions of `aggregation.graph` under the [`threat_model`](Self::threat_model); `None` for a full graph.
+    /// The assumptions of `aggregation.graph` under the threat model of the task; `None` for a full graph.
     ///
     /// # Errors
     /// [`CoordinatorError::ConfigValue`] naming the table.
@@ -284,8 +284,8 @@ impl TaskFile {
     /// Sizes of the model that are out of range.
     pub fn layout(&self, vocab_len: usize) -> Result<ParamLayout> {
         Ok(match self.purpose {
-            Purpose::Train { .. } => self.task.model.layout(vocab_len)?,
-            Purpose::Evaluate { .. } => {
+            TaskPurpose::Train { .. } => self.task.model.layout(vocab_len)?,
+            TaskPurpose::Evaluate { .. } => {
                 let rates = RATES.iter().map(|name| ((*name).to_owned(), vec![1])).collect();
                 ParamLayout::with_tensor_groups(rates)?
             }
@@ -364,10 +364,10 @@ impl TaskFile {
     /// # Errors
     /// [`CoordinatorError::ConfigValue`] naming the first key in which the two differ.
     pub fn check_evaluates(&self, training: &Self) -> Result<()> {
-        let Purpose::Evaluate { of, .. } = &self.purpose else {
+        let TaskPurpose::Evaluate { of, .. } = &self.purpose else {
             return Err(CoordinatorError::value("kind", "evaluate", "train"));
         };
-        let holds = matches!(training.purpose, Purpose::Train { .. }) && *of == training.task.name;
+        let holds = matches!(training.purpose, TaskPurpose::Train { .. }) && *of == training.task.name;
         let expected = "the name of a training task";
         let got = format!("{:?}", training.task.name);
         require(holds, "of", expected, got)?;

@@ -325,7 +325,7 @@ pub fn trained_here(spec: &ModelSpec) -> Result<()> {
 ///
 /// # Errors
 /// [`CoordinatorError::ConfigMissing`] naming `initial_model`.
-pub fn needs_initial_model(spec: &ModelSpec, has_initial_model: bool) -> Result<()> {
+pub fn check_initial_model(spec: &ModelSpec, has_initial_model: bool) -> Result<()> {
     if spec.lora().is_none() || has_initial_model {
         return Ok(());
     }

@@ -9,10 +9,12 @@ use cudarc::driver::{
 };
 use cudarc::nvrtc::{CompileError, CompileOptions, Ptx, compile_ptx_with_opts};
 
-use crate::KERNELS;
 use crate::error::{DeviceError, Result, ensure};
 use crate::machine::{Machine, Span, Word};
 use crate::self_test::self_test;
+
+/// The source of the kernels, in C, as NVRTC compiles it.
+const KERNELS: &str = include_str!("../../kernels/bound.c");
 
 /// The version of CUDA whose interface the bindings have.
 const DRIVER: i32 = 13_000;

@@ -309,12 +309,12 @@ impl Machine {
         let State::CheckIn(checking_in) = &self.state else {
             return Ok(());
         };
-        match reply.what {
-            Some(check_in_reply::What::Rejected(problem)) => {
+        match reply.reply {
+            Some(check_in_reply::Reply::Rejected(problem)) => {
                 self.rejected(&problem);
                 Ok(())
             }
-            Some(check_in_reply::What::Assignment(assignment)) => {
+            Some(check_in_reply::Reply::Assignment(assignment)) => {
                 let session = self.accept(&assignment, &checking_in.cards)?;
                 self.session = Some(session);
                 self.advance();

@@ -341,7 +341,7 @@ impl Machine {
                 if let Some(exchange) = &mut self.exchange {
                     exchange.committed = true;
                     exchange.answered = exchange.client.is_none();
-                    if let Some(next::What::Verdict(verdict)) = next.what {
+                    if let Some(next::Step::Verdict(verdict)) = next.step {
                         return self.receive_verdict(verdict, next.retry);
                     }
                 }
@@ -354,11 +354,11 @@ impl Machine {
     }
 
     fn receive_next(&mut self, next: Next) -> Result<(), Refusal> {
-        match next.what {
-            Some(next::What::Verdict(verdict)) => self.receive_verdict(verdict, next.retry),
-            Some(next::What::Upload(grant)) => self.receive_grant(&grant),
-            Some(next::What::Secagg(message)) => self.receive_message(&message),
-            Some(next::What::Wait(_)) | None => {
+        match next.step {
+            Some(next::Step::Verdict(verdict)) => self.receive_verdict(verdict, next.retry),
+            Some(next::Step::Upload(grant)) => self.receive_grant(&grant),
+            Some(next::Step::Secagg(message)) => self.receive_message(&message),
+            Some(next::Step::Wait(_)) | None => {
                 self.wait_for_more(next.retry);
                 Ok(())
             }

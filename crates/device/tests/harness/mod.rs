@@ -19,10 +19,10 @@ use undertone_device::{
 use undertone_models::ModelSpec;
 use undertone_protocol::{
     AggregationRule, Assignment, Blob, Board, CHECKSUM_HEADER, Certificate, CheckIn, CheckInReply, ClipRule,
-    Code, Commit, Deadlines, DeviceBudget, Digest32, Guarantee, Kind, Label, Next, Offset, Plan, Problem,
+    Code, Commit, Deadlines, DeviceBudget, Digest32, Guarantee, Label, Next, Offset, Plan, Problem,
     RequestSignature, RetryWindow, RoundSettings, SIGNATURE_HEADER, SessionCertificate, SessionCertificates,
-    SessionKeys, Signed, Signer, SumMode, TaskCard, TaskState, TrustedKeys, UploadGrant, Verdict, Wait,
-    check_in_reply, checksum_header, clip_rule, crc32c, digest_of, limits, next, read, write,
+    SessionKeys, Signed, Signer, SumMode, TaskCard, TaskKind, TaskState, TrustedKeys, UploadGrant, Verdict,
+    Wait, check_in_reply, checksum_header, clip_rule, crc32c, digest_of, limits, next, read, write,
 };
 use undertone_secagg::message::{AdvertiseKeys, Consistency, MaskedInput, Message, ShareKeys, UnmaskShares};
 use undertone_secagg::{
@@ -91,7 +91,7 @@ pub(crate) fn plan(mode: SumMode) -> Plan {
         task: TASK.to_vec(),
         name: "next-word".to_owned(),
         population: POPULATION.to_owned(),
-        kind: Kind::Train.into(),
+        kind: TaskKind::Train.into(),
         rounds: 100,
         report_goal: 4,
         model: MODEL.to_owned(),
@@ -143,7 +143,7 @@ pub(crate) fn plan(mode: SumMode) -> Plan {
 /// A plan of a task that measures the model.
 pub(crate) fn evaluation(mode: SumMode) -> Plan {
     let mut plan = Plan {
-        kind: Kind::Evaluate.into(),
+        kind: TaskKind::Evaluate.into(),
         of: vec![9; 32],
         loss_cap: 10.0,
         user_update: String::new(),

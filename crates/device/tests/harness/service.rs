@@ -78,9 +78,9 @@ fn ok(message: Vec<u8>) -> Reply {
     }
 }
 
-fn next(what: next::What) -> Reply {
+fn next(step: next::Step) -> Reply {
     ok(write(&Next {
-        what: Some(what),
+        step: Some(step),
         retry: None,
     }))
 }
@@ -337,7 +337,7 @@ impl Service {
             assignment
         });
         ok(write(&CheckInReply {
-            what: Some(check_in_reply::What::Assignment(assignment)),
+            reply: Some(check_in_reply::Reply::Assignment(assignment)),
         }))
     }
 
@@ -396,9 +396,9 @@ impl Service {
                         if !secure.closed[0] && !self.deaf {
                             secure.server.receive_keys(&keys).unwrap();
                         }
-                        next(next::What::Wait(Wait {}))
+                        next(next::Step::Wait(Wait {}))
                     }
-                    None => next(next::What::Upload(UploadGrant {
+                    None => next(next::Step::Upload(UploadGrant {
                         length: 4 * self.plan.aggregation.as_ref().unwrap().length,
                         chunk: self.chunk,
                     })),
@@ -418,7 +418,7 @@ impl Service {
                         .unwrap();
                 }
                 secure.shared.insert(session);
-                next(next::What::Wait(Wait {}))
+                next(next::Step::Wait(Wait {}))
             }
             ("upload", Method::Put) => {
                 let upload = self.uploads.entry(session).or_default();
@@ -470,7 +470,7 @@ impl Service {
                         .unwrap();
                 }
                 secure.signed.insert(session);
-                next(next::What::Wait(Wait {}))
+                next(next::Step::Wait(Wait {}))
             }
             ("unmask", Method::Post) => {
                 self.remember(session, "unmask", body);
@@ -480,7 +480,7 @@ impl Service {
                     .receive_unmask(&UnmaskShares::decode(body).unwrap())
                     .unwrap();
                 secure.answered.insert(session);
-                next(next::What::Wait(Wait {}))
+                next(next::Step::Wait(Wait {}))
             }
             ("abort", Method::Post) => ok(Vec::new()),
             (call, method) => panic!("{method:?} {call}"),
@@ -497,8 +497,8 @@ impl Service {
         let packed = upload.bytes.clone();
         let Some(secure) = &mut self.secure else {
             return match self.verdict {
-                Some(verdict) => next(next::What::Verdict(verdict.into())),
-                None => next(next::What::Wait(Wait {})),
+                Some(verdict) => next(next::Step::Verdict(verdict.into())),
+                None => next(next::Step::Wait(Wait {})),
             };
         };
         if first && !secure.closed[2] {
@@ -510,7 +510,7 @@ impl Service {
             };
             secure.server.receive_input(&input).unwrap();
         }
-        next(next::What::Wait(Wait {}))
+        next(next::Step::Wait(Wait {}))
     }
 
     /// The next message of a session, after the phases that are complete were closed.
@@ -523,8 +523,8 @@ impl Service {
         let verdict = self.verdict;
         let Some(secure) = &mut self.secure else {
             return match verdict {
-                Some(verdict) => next(next::What::Verdict(verdict.into())),
-                None => next(next::What::Wait(Wait {})),
+                Some(verdict) => next(next::Step::Verdict(verdict.into())),
+                None => next(next::Step::Wait(Wait {})),
             };
         };
         let Secure {
@@ -571,7 +571,7 @@ impl Service {
             (4, [_, _, true, _], _) => Some(server.survivors().unwrap().encode()),
             (6, [.., true], Some(index)) => Some(server.unmask(index).unwrap().encode()),
             (8, ..) if answered.len() == n || late => {
-                return next(next::What::Verdict(verdict.unwrap_or(Verdict::Included).into()));
+                return next(next::Step::Verdict(verdict.unwrap_or(Verdict::Included).into()));
             }
             _ => None,
         };
@@ -580,9 +580,9 @@ impl Service {
                 if let Some(lie) = &mut self.lies.next {
                     lie(&mut message);
                 }
-                next(next::What::Secagg(message))
+                next(next::Step::Secagg(message))
             }
-            None => next(next::What::Wait(Wait {})),
+            None => next(next::Step::Wait(Wait {})),
         }
     }
 

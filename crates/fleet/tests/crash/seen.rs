@@ -28,7 +28,7 @@ impl Seen {
         }
         if request.target.ends_with("/check-in") {
             let answer: CheckInReply = read("the reply", &reply.body, limits::MAX_MESSAGE).unwrap();
-            if let Some(check_in_reply::What::Assignment(assignment)) = answer.what {
+            if let Some(check_in_reply::Reply::Assignment(assignment)) = answer.reply {
                 let model = assignment.model.unwrap().sha256;
                 let served = self.assigned.entry(assignment.round).or_default();
                 served.insert((model, assignment.chain));

@@ -484,7 +484,7 @@ impl Transport for Connection {
         };
         if request.target.ends_with("/check-in") && reply.status == 200 {
             let answer: CheckInReply = read("the reply", &reply.body, limits::MAX_MESSAGE).unwrap();
-            if let Some(check_in_reply::What::Assignment(assignment)) = answer.what {
+            if let Some(check_in_reply::Reply::Assignment(assignment)) = answer.reply {
                 // Whichever front answers, a worker that has seen a round sees no earlier one.
                 assert!(assignment.round >= self.round, "the head fell");
                 self.round = assignment.round;

@@ -67,7 +67,7 @@ fn answer(service: &Service, request: &Request) -> Answer {
         ["v1", "p", population, "check-in"] => {
             let assignment = service.check_in(population, signature, path, &request.body)?;
             Ok(ok(write(&CheckInReply {
-                what: Some(check_in_reply::What::Assignment(assignment)),
+                reply: Some(check_in_reply::Reply::Assignment(assignment)),
             })))
         }
         ["v1", "blobs", digest] => {

@@ -7,7 +7,15 @@ use undertone_local::LocalError;
 
 use crate::call::{Call, Kernel, THREADS};
 use crate::machine::{Trainer, TrainingMemory};
-use crate::{KERNELS, self_test};
+use crate::self_test;
+
+/// The source of the kernels, in C, as NVRTC compiles it.
+const KERNELS: &str = concat!(
+    include_str!("../../kernels/common.c"),
+    include_str!("../../kernels/products.c"),
+    include_str!("../../kernels/recurrent.c"),
+    include_str!("../../kernels/transformer.c"),
+);
 
 /// The most blocks per slot. The bits of a result do not depend on it.
 const MAX_BLOCKS: u64 = 4096;
@@ -69,7 +77,7 @@ mod tests {
     /// With `UNDERTONE_REQUIRE_NVRTC` a machine without the library fails this test.
     #[test]
     fn the_kernels_compile_where_the_compiler_is_installed() {
-        match Cuda::compile(crate::KERNELS, "training.c") {
+        match Cuda::compile(super::KERNELS, "training.c") {
             Ok(kernels) => {
                 let text = kernels.to_src();
                 for kernel in Kernel::ALL {

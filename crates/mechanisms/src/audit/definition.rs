@@ -124,7 +124,7 @@ impl Definition {
     ///
     /// # Errors
     /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a round outside the matrix.
-    pub fn column(&self, round: usize) -> Result<Vec<f64>> {
+    pub(crate) fn column(&self, round: usize) -> Result<Vec<f64>> {
         if self.nodes.is_empty() {
             return self.release_column(round);
         }
@@ -134,7 +134,7 @@ impl Definition {
     }
 
     /// Column `round` of the matrix of the releases, one number per round: what one contribution to `round` adds to
-    /// [whitened](Self::whiten) releases. Its norm is at most that of [`column`](Self::column).
+    /// [whitened](Self::whiten) releases. Its norm is at most the sensitivity to the round.
     ///
     /// # Errors
     /// [`MechanismError::Setting`](crate::MechanismError::Setting) for a round outside the matrix.

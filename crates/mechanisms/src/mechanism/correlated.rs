@@ -13,10 +13,10 @@ use crate::release::{Denominator, NoisedAverage, RawAverage};
 use crate::residues::{NoisedResidues, RawResidues};
 use crate::sampler::distance::SamplerDistance;
 use crate::sampler::fresh;
-use crate::sampler::uniform::{KeyOrigin, NoiseKey, Purpose};
+use crate::sampler::uniform::{NoiseKey, Purpose};
 use crate::state::{Keys, Resumable};
 use crate::stream::engine::History;
-use crate::stream::program::{RecurrenceProgram, Source, Weights};
+use crate::stream::program::RecurrenceProgram;
 
 /// The averages that a mechanism adds noise to: their size, their bound and their denominator.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,7 +74,7 @@ pub struct ReleaseShape {
 /// ```
 pub struct CorrelatedGaussian {
     mechanism: Mechanism,
-    shape: ReleaseShape,
+    pub(super) shape: ReleaseShape,
     key: NoiseKey,
     state: Resumable,
     /// Value of one grid step.
@@ -162,21 +162,15 @@ impl CorrelatedGaussian {
         &self.mechanism
     }
 
-    /// The averages that the noise is added to.
-    #[must_use]
-    pub fn shape(&self) -> ReleaseShape {
-        self.shape
-    }
-
     /// Origin of the keys of the noise, those of the rounds before a [`load`](Self::load) included.
-    #[must_use]
-    pub fn key_origin(&self) -> KeyOrigin {
+    #[cfg(test)]
+    pub(crate) fn key_origin(&self) -> crate::KeyOrigin {
         self.state.key_origin()
     }
 
     /// Rounds released.
     #[must_use]
-    pub fn round(&self) -> usize {
+    pub(crate) fn round(&self) -> usize {
         self.state.round()
     }
 
@@ -205,12 +199,6 @@ impl CorrelatedGaussian {
             sensitivity_squared: sensitivity * sensitivity,
             noise_multiplier: self.mechanism.noise_multiplier(),
         }
-    }
-
-    /// Samples of fresh noise that the whole run draws.
-    #[must_use]
-    pub fn samples(&self) -> f64 {
-        self.rounded.samples() * self.shape.dim as f64
     }
 
     /// Distance of all samples of the run from ideal rounded Gaussians.
@@ -358,26 +346,6 @@ impl CorrelatedGaussian {
         Ok(())
     }
 
-    /// Forgets all earlier noise, so that later rounds are those of a new run of the same matrix.
-    ///
-    /// # Guarantee
-    /// The event stays valid: all entries of the matrix are non-negative, so one user's effect without the entries
-    /// between before and after is no more than with them.
-    ///
-    /// # Errors
-    /// [`MechanismError::RestartNotCovered`] where entries of the matrix are negative or not known here; restarts of trees
-    /// are planned with the strategy.
-    pub fn restart(&mut self) -> Result<()> {
-        self.check_whole()?;
-        if !non_negative(self.rounded.program(), self.mechanism.rounds()) {
-            return Err(MechanismError::RestartNotCovered {
-                strategy: self.mechanism.strategy().name(),
-            });
-        }
-        self.rounded.restart(self.state.round());
-        Ok(())
-    }
-
     /// Writes everything that later rounds need, except the key.
     ///
     /// PRIVACY: a state is as secret as the noise: keep it as the key is kept.
@@ -416,8 +384,7 @@ impl CorrelatedGaussian {
     /// PRIVACY: this is for states that no release has left the process after. A round that was released after the state
     /// was saved and is released again is one release more than the event counts, although its noise is another.
     ///
-    /// A key from entropy does not go on as a seed; a seed that goes on under a key from entropy still is the
-    /// [`key_origin`](Self::key_origin).
+    /// A key from entropy does not go on as a seed; a seed that goes on under a key from entropy still is the origin of the key.
     ///
     /// # Errors
     /// As [`load`](Self::load); [`MechanismError::HistoryNotRemade`] where rows of earlier rounds would be made again
@@ -452,31 +419,5 @@ impl std::fmt::Debug for CorrelatedGaussian {
             .field("shape", &self.shape)
             .field("round", &self.round())
             .finish_non_exhaustive()
-    }
-}
-
-/// Returns true if all entries of `C` are known to be non-negative, for factors `g` that are positive.
-fn non_negative(program: &RecurrenceProgram, rounds: usize) -> bool {
-    match program {
-        RecurrenceProgram::Identity => true,
-        // c_i = sum omega theta^(i - 1).
-        RecurrenceProgram::Buffers { output, .. } => output.iter().all(|weight| *weight >= 0.0),
-        // Of outputs, C[t][t - lag] / C[t][t] = -later. Of fresh noise, the inverse of a matrix with non-positive entries off its
-        // positive diagonal is non-negative.
-        RecurrenceProgram::History {
-            weights: weights @ Weights::Toeplitz { later, .. },
-            ..
-        } => weights.lead(0) > 0.0 && later.iter().all(|weight| *weight <= 0.0),
-        RecurrenceProgram::History {
-            weights: weights @ Weights::Rows { bands, entries },
-            source: Source::Outputs,
-            ..
-        } => {
-            (0..rounds).all(|t| weights.lead(t) > 0.0)
-                && entries
-                    .chunks(*bands)
-                    .all(|row| row[1..].iter().all(|weight| *weight <= 0.0))
-        }
-        _ => false,
     }
 }

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::sampler::uniform::NoiseKey;
 use crate::strategy::Strategy;
 use crate::stream::engine::StreamOptions;
-use crate::stream::{NoiseStream, Shape};
+use crate::stream::{NoiseStream, StreamShape};
 use crate::workload::Workload;
 
 impl Mechanism {
@@ -30,7 +30,7 @@ impl Mechanism {
             Strategy::Tree(_) => self.largest_of_tree(),
             strategy => {
                 let rounds = self.rounds();
-                let shape = Shape { rounds, dim: rounds };
+                let shape = StreamShape { rounds, dim: rounds };
                 // No key draws anything: every coordinate gets the noise of one round.
                 let key = NoiseKey::from_bytes([0; 32]);
                 let recurrence = strategy.recurrence(rounds)?;

@@ -92,10 +92,10 @@ fn a_foreign_state_is_refused_and_nothing_goes_on_after_it() {
     let bytes = saved(&releases(strategies().remove(4), 30));
     let check = |mut other: CorrelatedGaussian, bytes: &[u8], message: &str| {
         says(other.load(&mut &bytes[..]), message);
-        let refused = other.privatize(0, average(other.shape().dim, 100.0));
+        let refused = other.privatize(0, average(other.shape.dim, 100.0));
         assert_eq!(refused.unwrap_err(), MechanismError::Interrupted);
         assert_eq!(other.save(&mut Vec::new()), Err(MechanismError::Interrupted));
-        let again = CorrelatedGaussian::new(other.mechanism().clone(), other.shape(), key()).unwrap();
+        let again = CorrelatedGaussian::new(other.mechanism().clone(), other.shape, key()).unwrap();
         if other.load(&mut &saved(&again)[..]).is_ok() {
             values(&mut other, 0..1);
         }

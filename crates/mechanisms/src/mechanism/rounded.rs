@@ -98,10 +98,6 @@ impl Rounded {
         [self.kept, self.past.kept, self.past.ahead].map(u8::from)
     }
 
-    pub(crate) fn program(&self) -> &RecurrenceProgram {
-        &self.program
-    }
-
     pub(crate) fn kept_vectors(&self) -> usize {
         match &self.memory {
             Memory::Integers(field) => field.slots(),
@@ -115,14 +111,6 @@ impl Rounded {
 
     pub(crate) fn set_restarted(&mut self, round: usize) {
         self.restarted = round;
-    }
-
-    pub(crate) fn restart(&mut self, round: usize) {
-        self.restarted = round;
-        match &mut self.memory {
-            Memory::Integers(field) => field.clear(),
-            Memory::Reals(field) => field.clear(),
-        }
     }
 
     /// Samples of fresh noise that a whole run draws in one coordinate.

@@ -206,7 +206,7 @@ mod tests {
         let watched = banded_watched(&plain, 8, &mut |progress| last = Some(progress)).unwrap();
         assert_eq!(watched, banded(&plain, 8).unwrap());
         assert!(
-            last.is_some_and(|progress| progress.steps > 3 && progress.share > 0.5),
+            last.is_some_and(|progress| progress.steps > 3 && progress.fraction > 0.5),
             "{last:?}"
         );
     }

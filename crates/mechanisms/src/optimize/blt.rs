@@ -16,7 +16,7 @@ mod search;
 use undertone_accounting::participation::Participation;
 
 use crate::error::{MechanismError, Result, ensure, setting};
-use crate::loss::{Certified, Errors, Losses, Objective};
+use crate::loss::{CertifiedSensitivity, Errors, Losses, Objective};
 use crate::strategy::Strategy;
 use crate::strategy::blt::Blt;
 use crate::strategy::identity::positive;
@@ -64,7 +64,7 @@ pub struct Optimum<S> {
     /// The matrix.
     pub strategy: S,
     /// Squared sensitivity under the schema it was found for.
-    pub sensitivity: Certified,
+    pub sensitivity: CertifiedSensitivity,
     /// Noise in the iterates of the workload it was found for.
     pub errors: Errors,
     /// Their product.
@@ -113,7 +113,7 @@ impl BltOptimizer {
     ///
     /// # Errors
     /// No rounds.
-    pub fn of(problem: &super::Problem) -> Result<Self> {
+    pub(crate) fn of(problem: &super::Problem) -> Result<Self> {
         let run = Self::new(problem.rounds, problem.participation)?;
         Ok(run
             .objective(problem.objective)

@@ -37,7 +37,7 @@ pub struct Progress {
     pub steps: usize,
     /// Estimate of the share of the way, in `[0, 1]`; it never falls. Gains shrink by orders of magnitude toward the minimum, so
     /// it goes by how many of them the gain of a step still has to lose.
-    pub share: f64,
+    pub fraction: f64,
 }
 
 /// Gains between the largest and the one that counts as none.
@@ -136,8 +136,8 @@ impl Descent {
                 pairs.push_back((step, change, curvature));
             }
             point = next;
-            let share = way.share(gain).max(steps as f64 / self.steps as f64);
-            watch(Progress { steps, share });
+            let fraction = way.share(gain).max(steps as f64 / self.steps as f64);
+            watch(Progress { steps, fraction });
             idle = if gain < self.tolerance { idle + 1 } else { 0 };
             if idle >= self.patience {
                 break;
@@ -257,7 +257,7 @@ mod tests {
         };
         let watch = &mut |progress: Progress| {
             assert_eq!(progress.steps, shares.len() + 1);
-            shares.push(progress.share);
+            shares.push(progress.fraction);
         };
         let plain = Descent::default().minimise(vec![9.0; 30], bowl);
         let watched = Descent::default().minimise_watched(vec![9.0; 30], bowl, watch);

@@ -80,7 +80,7 @@ fn descend(
 ///
 /// # Errors
 /// No rounds, or fewer learning rates than rounds.
-pub fn lambda(problem: &Problem) -> Result<(InverseToeplitz, Losses)> {
+pub(crate) fn lambda(problem: &Problem) -> Result<(InverseToeplitz, Losses)> {
     best_lambda(|lambda| {
         let strategy = InverseToeplitz::lambda(lambda)?;
         let losses = problem.losses(&Strategy::InverseToeplitz(strategy.clone()))?;
@@ -92,7 +92,7 @@ pub fn lambda(problem: &Problem) -> Result<(InverseToeplitz, Losses)> {
 ///
 /// # Errors
 /// No rounds, or fewer learning rates than rounds.
-pub fn normalised_lambda(problem: &Problem) -> Result<(NormalisedInverseToeplitz, Losses)> {
+pub(crate) fn normalised_lambda(problem: &Problem) -> Result<(NormalisedInverseToeplitz, Losses)> {
     best_lambda(|lambda| {
         let inverse = InverseToeplitz::lambda(lambda)?;
         let strategy = NormalisedInverseToeplitz::new(problem.rounds, inverse)?;

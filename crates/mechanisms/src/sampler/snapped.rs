@@ -74,16 +74,15 @@ pub struct SnappedGaussian {
 
 impl SnappedGaussian {
     /// Fewest steps that a standard deviation may span. Below, most samples are zero and other samplers do better.
-    pub const MIN_STEPS: f64 = 1.0;
+    pub(crate) const MIN_STEPS: f64 = 1.0;
 
     /// Most steps that a standard deviation may span, so that the first level's samples stay below `2^51`.
-    pub const MAX_STEPS: f64 = (1u64 << 48) as f64;
+    pub(crate) const MAX_STEPS: f64 = (1u64 << 48) as f64;
 
     /// Noise whose standard deviation, before rounding, is `steps` grid steps; any real number, not only whole ones.
     ///
     /// # Errors
-    /// [`MechanismError::Setting`](crate::MechanismError::Setting) outside [`MIN_STEPS`](Self::MIN_STEPS) to
-    /// [`MAX_STEPS`](Self::MAX_STEPS).
+    /// [`MechanismError::Setting`](crate::MechanismError::Setting) outside 1 to 2^48 steps.
     pub fn new(steps: f64) -> Result<Self> {
         let holds = (Self::MIN_STEPS..=Self::MAX_STEPS).contains(&steps);
         ensure(holds, "steps", "from 1 to 2^48", steps)?;

@@ -34,7 +34,7 @@ pub enum KeyOrigin {
 impl KeyOrigin {
     /// The origin of noise that comes from both: guessable as soon as one of them is.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (KeyOrigin::Entropy, KeyOrigin::Entropy) => KeyOrigin::Entropy,
             _ => KeyOrigin::InsecureSeed,

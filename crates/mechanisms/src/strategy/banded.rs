@@ -7,7 +7,7 @@ use undertone_accounting::sensitivity::general::LowerTriangular;
 
 use crate::error::Result;
 use crate::iterates;
-use crate::loss::Certified;
+use crate::loss::CertifiedSensitivity;
 use crate::recurrence::Recurrence;
 use crate::triangular::Triangular;
 use crate::workload::Workload;
@@ -90,7 +90,7 @@ impl Banded {
         &self,
         rounds: usize,
         participation: &Participation,
-    ) -> Result<Certified> {
+    ) -> Result<CertifiedSensitivity> {
         squared_sensitivity(&self.matrix, rounds, participation)
     }
 
@@ -115,16 +115,16 @@ pub(super) fn squared_sensitivity(
     matrix: &Triangular,
     rounds: usize,
     participation: &Participation,
-) -> Result<Certified> {
+) -> Result<CertifiedSensitivity> {
     let matrix = LowerTriangular::from_columns(matrix.columns(rounds))?;
     match matrix.squared_sensitivity(participation) {
-        Ok(squared) => return Ok(Certified::exact(squared)),
+        Ok(squared) => return Ok(CertifiedSensitivity::exact(squared)),
         Err(AccountingError::NoExactSensitivity { .. }) => {}
         Err(error) => return Err(error.into()),
     }
     let squared = matrix.squared_sensitivity_bound(participation)?;
     let reached = matrix.squared_sensitivity_reached(participation)?;
-    Ok(Certified {
+    Ok(CertifiedSensitivity {
         squared,
         // The sums run in different orders.
         exact: reached.get() >= squared.get() * (1.0 - 1e-12),

@@ -8,7 +8,7 @@ use super::coefficients::Coefficients;
 use crate::error::Result;
 use crate::fault::planted;
 use crate::iterates;
-use crate::loss::Certified;
+use crate::loss::CertifiedSensitivity;
 use crate::recurrence::Recurrence;
 use crate::toeplitz;
 use crate::workload::Workload;
@@ -75,7 +75,7 @@ impl BandedToeplitz {
         &self,
         rounds: usize,
         participation: &Participation,
-    ) -> Result<Certified> {
+    ) -> Result<CertifiedSensitivity> {
         certified(
             &Toeplitz::banded(self.coefficients.to_vec(), rounds)?,
             participation,
@@ -102,8 +102,8 @@ impl BandedToeplitz {
 }
 
 /// Exact where that is known, otherwise the bound.
-pub(super) fn certified(matrix: &Toeplitz, participation: &Participation) -> Result<Certified> {
-    Certified::known(matrix.squared_sensitivity(participation), || {
+pub(super) fn certified(matrix: &Toeplitz, participation: &Participation) -> Result<CertifiedSensitivity> {
+    CertifiedSensitivity::known(matrix.squared_sensitivity(participation), || {
         matrix.squared_sensitivity_bound(participation)
     })
 }

@@ -9,7 +9,7 @@ use super::banded_toeplitz::certified;
 use crate::blt::series::Buffers;
 use crate::blt::{interlace, rational};
 use crate::error::{Result, setting};
-use crate::loss::Certified;
+use crate::loss::CertifiedSensitivity;
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
 
@@ -68,7 +68,7 @@ impl Blt {
     ///
     /// # Errors
     /// As [`Blt::new`].
-    pub fn from_complements(decay_complements: Vec<f64>, output_scales: Vec<f64>) -> Result<Self> {
+    pub(crate) fn from_complements(decay_complements: Vec<f64>, output_scales: Vec<f64>) -> Result<Self> {
         let wrong = |name, expected, got| Err(setting(name, expected, got));
         if decay_complements.is_empty() {
             return wrong("number of buffers", "at least 1", 0.0);
@@ -224,7 +224,7 @@ impl Blt {
         &self,
         rounds: usize,
         participation: &Participation,
-    ) -> Result<Certified> {
+    ) -> Result<CertifiedSensitivity> {
         certified(&Toeplitz::new(self.coefficients(rounds))?, participation)
     }
 

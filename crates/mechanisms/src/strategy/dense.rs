@@ -6,7 +6,7 @@ use undertone_accounting::participation::Participation;
 use super::banded;
 use crate::error::{Result, ensure};
 use crate::iterates;
-use crate::loss::Certified;
+use crate::loss::CertifiedSensitivity;
 use crate::recurrence::Recurrence;
 use crate::triangular::{LANES, Triangular};
 use crate::workload::Workload;
@@ -70,7 +70,7 @@ impl Dense {
         &self,
         rounds: usize,
         participation: &Participation,
-    ) -> Result<Certified> {
+    ) -> Result<CertifiedSensitivity> {
         let certified = banded::squared_sensitivity(&self.matrix, rounds, participation)?;
         let residual = self.residual_of_inverse(rounds)?;
         certified.widened(certified.squared.sensitivity() * residual / (1.0 - residual))

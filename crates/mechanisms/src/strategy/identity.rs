@@ -5,7 +5,7 @@ use undertone_accounting::participation::Participation;
 use undertone_accounting::sensitivity::SquaredSensitivity;
 
 use crate::error::{Result, ensure};
-use crate::loss::Certified;
+use crate::loss::CertifiedSensitivity;
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
 
@@ -23,10 +23,12 @@ impl IdentityMatrix {
         &self,
         rounds: usize,
         participation: &Participation,
-    ) -> Result<Certified> {
+    ) -> Result<CertifiedSensitivity> {
         let effective = participation.effective(rounds as u64)?;
         let max_par = effective.participation.max_participation();
-        Ok(Certified::exact(SquaredSensitivity::new(max_par as f64)?))
+        Ok(CertifiedSensitivity::exact(SquaredSensitivity::new(
+            max_par as f64,
+        )?))
     }
 
     /// Squared row norms of the workload itself: `A A^T` on the diagonal.

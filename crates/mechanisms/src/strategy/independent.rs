@@ -9,7 +9,7 @@ use crate::residues::{NoisedResidues, RawResidues};
 use crate::sampler::distance::SamplerDistance;
 use crate::sampler::fresh::{self, BLOCK, Maker};
 use crate::sampler::snapped::SnappedGaussian;
-use crate::sampler::uniform::{KeyOrigin, NoiseKey};
+use crate::sampler::uniform::NoiseKey;
 
 /// The Gaussian mechanism: every coordinate of every round gets its own normal noise.
 ///
@@ -63,12 +63,6 @@ impl IndependentGaussian {
     #[must_use]
     pub fn noise_std(&self) -> f64 {
         self.noise_std
-    }
-
-    /// Origin of the key of the noise.
-    #[must_use]
-    pub fn key_origin(&self) -> KeyOrigin {
-        self.key.origin()
     }
 
     /// The ratio of noise to sensitivity, which is all that an accountant needs of this mechanism.
@@ -244,9 +238,9 @@ mod tests {
     #[test]
     fn a_mechanism_states_its_key_and_its_ratio_of_noise_to_sensitivity() {
         let seeded = IndependentGaussian::new(0.5, NoiseKey::from_insecure_seed(1)).unwrap();
-        assert_eq!(seeded.key_origin(), KeyOrigin::InsecureSeed);
+        assert_eq!(seeded.key.origin(), crate::KeyOrigin::InsecureSeed);
         let mechanism = IndependentGaussian::new(0.5, key()).unwrap();
-        assert_eq!(mechanism.key_origin(), KeyOrigin::Entropy);
+        assert_eq!(mechanism.key.origin(), crate::KeyOrigin::Entropy);
         assert_eq!(mechanism.noise_multiplier(0.25).unwrap(), 2.0);
         for sensitivity in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let refused = mechanism.noise_multiplier(sensitivity);

@@ -8,7 +8,7 @@ use super::banded_toeplitz::certified;
 use super::coefficients::Coefficients;
 use crate::error::{Result, ensure};
 use crate::iterates;
-use crate::loss::Certified;
+use crate::loss::CertifiedSensitivity;
 use crate::recurrence::Recurrence;
 use crate::toeplitz::{self, enclosure};
 use crate::workload::Workload;
@@ -110,7 +110,7 @@ impl InverseToeplitz {
         &self,
         rounds: usize,
         participation: &Participation,
-    ) -> Result<Certified> {
+    ) -> Result<CertifiedSensitivity> {
         let coefficients = self.strategy_coefficients(rounds)?;
         // PRIVACY: the noise is made from the inverse, so the matrix that is run is the exact one, and what rounding took
         // from the computed one counts.

@@ -8,7 +8,7 @@ use super::blt::Blt;
 use super::identity::positive;
 use super::normalised_toeplitz::normalised_certified;
 use crate::error::Result;
-use crate::loss::Certified;
+use crate::loss::CertifiedSensitivity;
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
 
@@ -83,7 +83,7 @@ impl NormalisedBlt {
         &self,
         rounds: usize,
         participation: &Participation,
-    ) -> Result<Certified> {
+    ) -> Result<CertifiedSensitivity> {
         normalised_certified(self.blt.coefficients(self.rounds), rounds, participation)
     }
 

@@ -8,7 +8,7 @@ use super::inverse_toeplitz::InverseToeplitz;
 use super::normalised_toeplitz::normalised_certified;
 use crate::error::Result;
 use crate::iterates;
-use crate::loss::Certified;
+use crate::loss::CertifiedSensitivity;
 use crate::recurrence::Recurrence;
 use crate::toeplitz;
 use crate::workload::Workload;
@@ -64,7 +64,7 @@ impl NormalisedInverseToeplitz {
         &self,
         rounds: usize,
         participation: &Participation,
-    ) -> Result<Certified> {
+    ) -> Result<CertifiedSensitivity> {
         let coefficients = self.inverse.strategy_coefficients(self.rounds)?;
         let errors = self.inverse.coefficient_errors(&coefficients)?;
         let max_par = participation

@@ -9,7 +9,7 @@ use super::identity::positive;
 use crate::error::Result;
 use crate::fault::planted;
 use crate::iterates;
-use crate::loss::Certified;
+use crate::loss::CertifiedSensitivity;
 use crate::recurrence::Recurrence;
 use crate::toeplitz;
 use crate::workload::Workload;
@@ -88,7 +88,7 @@ impl NormalisedToeplitz {
         &self,
         rounds: usize,
         participation: &Participation,
-    ) -> Result<Certified> {
+    ) -> Result<CertifiedSensitivity> {
         let mut coefficients = self.coefficients.to_vec();
         coefficients.resize(self.rounds, 0.0);
         normalised_certified(coefficients, rounds, participation)
@@ -119,9 +119,9 @@ pub(super) fn normalised_certified(
     coefficients: Vec<f64>,
     rounds: usize,
     participation: &Participation,
-) -> Result<Certified> {
+) -> Result<CertifiedSensitivity> {
     let matrix = normalised::NormalisedToeplitz::new(coefficients)?;
-    Certified::known(matrix.squared_sensitivity(rounds, participation), || {
+    CertifiedSensitivity::known(matrix.squared_sensitivity(rounds, participation), || {
         matrix.squared_sensitivity_bound(rounds, participation)
     })
 }

@@ -8,7 +8,7 @@ use undertone_accounting::sensitivity::restart;
 use super::identity::positive;
 use crate::error::Result;
 use crate::iterates::Iterates;
-use crate::loss::Certified;
+use crate::loss::CertifiedSensitivity;
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
 
@@ -125,10 +125,10 @@ impl Tree {
         &self,
         rounds: usize,
         participation: &Participation,
-    ) -> Result<Certified> {
+    ) -> Result<CertifiedSensitivity> {
         let trees = self.tree_rounds(rounds)?;
         let exact = restart::squared_sensitivity(&trees, participation);
-        Certified::known(exact.map(|exact| exact.squared_sensitivity), || {
+        CertifiedSensitivity::known(exact.map(|exact| exact.squared_sensitivity), || {
             restart::squared_sensitivity_bound(&trees, participation)
         })
     }

@@ -7,7 +7,7 @@ use undertone_accounting::sensitivity::{SquaredSensitivity, restart};
 use super::identity::positive;
 use crate::error::{Result, setting};
 use crate::iterates::Iterates;
-use crate::loss::Certified;
+use crate::loss::CertifiedSensitivity;
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
 
@@ -170,7 +170,7 @@ impl TreeFull {
         &self,
         rounds: usize,
         participation: &Participation,
-    ) -> Result<Certified> {
+    ) -> Result<CertifiedSensitivity> {
         let all = self.rounds as u64;
         let trees = match self.layout {
             TreeLayout::CompleteNodes => vec![all],
@@ -180,9 +180,10 @@ impl TreeFull {
         // Fewer rounds fit than the trees have.
         let schema = participation.effective(all)?.participation;
         let exact = restart::squared_sensitivity(&trees, &schema);
-        let mut certified = Certified::known(exact.map(|exact| exact.squared_sensitivity), || {
-            restart::squared_sensitivity_bound(&trees, &schema)
-        })?;
+        let mut certified =
+            CertifiedSensitivity::known(exact.map(|exact| exact.squared_sensitivity), || {
+                restart::squared_sensitivity_bound(&trees, &schema)
+            })?;
         certified.exact = certified.exact
             && rounds == self.rounds
             && (self.layout == TreeLayout::CompleteNodes

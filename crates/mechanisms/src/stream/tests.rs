@@ -10,7 +10,7 @@ fn key() -> NoiseKey {
 }
 
 fn stream(recurrence: &Recurrence, rounds: usize, dim: usize, options: StreamOptions) -> NoiseStream {
-    NoiseStream::new(recurrence, Shape { rounds, dim }, 1.0, key(), options).unwrap()
+    NoiseStream::new(recurrence, StreamShape { rounds, dim }, 1.0, key(), options).unwrap()
 }
 
 /// The recurrence of [`samples`] of this name.
@@ -53,7 +53,7 @@ fn all_options() -> Vec<StreamOptions> {
 fn each(mut test: impl FnMut(&str, &Recurrence, StreamOptions)) {
     for (name, recurrence) in samples() {
         for options in all_options() {
-            let shape = Shape { rounds: 1, dim: 1 };
+            let shape = StreamShape { rounds: 1, dim: 1 };
             match NoiseStream::new(&recurrence, shape, 1.0, key(), options) {
                 Ok(_) => test(name, &recurrence, options),
                 Err(error) => {
@@ -160,7 +160,7 @@ fn a_foreign_state_is_refused_by_name() {
     let check = |recurrence: &Recurrence, dim, rounds, std, key, bytes: &[u8], message: &str| {
         let make = || {
             let key = NoiseKey::from_bytes([key; 32]);
-            NoiseStream::new(recurrence, Shape { rounds, dim }, std, key, options).unwrap()
+            NoiseStream::new(recurrence, StreamShape { rounds, dim }, std, key, options).unwrap()
         };
         let mut stream = make();
         rows(&mut stream, 2);
@@ -309,7 +309,7 @@ fn memory_is_as_promised() {
 
 #[test]
 fn recurrences_with_missing_or_infinite_numbers_are_refused() {
-    let shape = Shape { rounds: 4, dim: 3 };
+    let shape = StreamShape { rounds: 4, dim: 3 };
     let make = |recurrence: &Recurrence, std| {
         NoiseStream::new(recurrence, shape, std, key(), StreamOptions::default())
     };
@@ -350,10 +350,10 @@ fn recurrences_with_missing_or_infinite_numbers_are_refused() {
     rows(&mut stream, 4);
     let error = stream.next(&mut [0.0; 3]).unwrap_err();
     assert_eq!(error, MechanismError::NoMoreRounds { rounds: 4 });
-    let none = Shape { rounds: 0, dim: 3 };
+    let none = StreamShape { rounds: 0, dim: 3 };
     let options = StreamOptions::default();
     assert!(NoiseStream::new(&Recurrence::Identity, none, 1.0, key(), options).is_err());
-    let large = Shape {
+    let large = StreamShape {
         rounds: 4,
         dim: usize::MAX / 2,
     };

@@ -260,7 +260,7 @@ impl Transformer {
     ///
     /// # Errors
     /// As [`with_lora`](Self::with_lora) and [`read_params`](SequenceModel::read_params).
-    pub fn load_lora(self, lora: &LoraSpec, bytes: &[u8]) -> Result<(Self, Option<Vec<f32>>)> {
+    pub(crate) fn load_lora(self, lora: &LoraSpec, bytes: &[u8]) -> Result<(Self, Option<Vec<f32>>)> {
         let Places { layout, .. } = lora.places(self.sizes, &self.tensors)?;
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(weights::malformed)?;
         if !header.offset_keys().iter().any(|name| is_adapter(name)) {

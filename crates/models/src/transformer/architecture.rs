@@ -92,7 +92,7 @@ impl Architecture {
 
     /// `true` if outputs of this matrix have a bias.
     #[must_use]
-    pub fn has_bias(&self, matrix: BlockMatrix) -> bool {
+    pub(crate) fn has_bias(&self, matrix: BlockMatrix) -> bool {
         self.biases[matrix as usize]
     }
 }

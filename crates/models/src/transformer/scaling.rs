@@ -70,7 +70,7 @@ impl RotaryScaling {
 
     /// The divisor of the angle of a pair of coordinates, where half the width of a head is `half`.
     #[must_use]
-    pub fn divisor(self, base: f64, half: usize, pair: usize) -> f64 {
+    pub(crate) fn divisor(self, base: f64, half: usize, pair: usize) -> f64 {
         let frequency = base.powf(-(pair as f64) / half as f64);
         match self {
             Self::Linear { factor } => factor,

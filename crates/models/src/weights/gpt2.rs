@@ -176,7 +176,7 @@ pub(super) fn check_architecture(sizes: TransformerSizes) -> Result<()> {
 /// # Errors
 /// An unreadable file; a tensor that is missing, unknown, of another shape or type, or not finite, by its name in the file; an
 /// output matrix that is not the embedding; a model with rotary positions.
-pub fn read(model: &Transformer, bytes: &[u8]) -> Result<Vec<f32>> {
+pub(crate) fn read(model: &Transformer, bytes: &[u8]) -> Result<Vec<f32>> {
     check_architecture(model.sizes())?;
     let file = File::open(bytes)?;
     let layout = model.layout();

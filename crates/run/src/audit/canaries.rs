@@ -4,7 +4,7 @@
 
 use undertone_accounting::audit::gaussian::{Shift, std_upper};
 use undertone_accounting::audit::one_run_fdp::epsilon_of_mu;
-use undertone_accounting::audit::planning::Plan;
+use undertone_accounting::audit::planning::PowerAnalysis;
 use undertone_accounting::audit::sampled::SecretCoins;
 use undertone_accounting::audit::{Guesses, Significance};
 use undertone_accounting::{Delta, Epsilon, NoiseMultiplier};
@@ -97,7 +97,7 @@ pub fn plan(
     claim: &GuaranteeRecord,
 ) -> Result<CanaryPlan> {
     let (epsilon, delta) = (Epsilon::new(claim.epsilon)?, Delta::new(claim.delta)?);
-    let plan = Plan::new(canaries, epsilon, delta, Significance::REPORTED)?;
+    let plan = PowerAnalysis::new(canaries, epsilon, delta, Significance::REPORTED)?;
     Ok(CanaryPlan {
         config_sha256: config_sha256.to_owned(),
         canaries,

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use undertone_accounting::AccountingError;
-use undertone_accounting::audit::noise::{self, MIN_PAIRS, Tested};
+use undertone_accounting::audit::noise::{self, MIN_PAIRS, TestResult};
 use undertone_present::numbers::number;
 
 /// The p-value after Holm's correction below which a report calls the noise contradicted.
-pub const FAILURE: f64 = 0.001;
+pub(crate) const FAILURE: f64 = 0.001;
 
 /// Max number of values of a kind that a rehearsal keeps in memory: 4 GiB of them.
 pub const MAX_REHEARSED: u64 = 1 << 29;
@@ -84,7 +84,7 @@ impl NoiseTests {
     /// From the estimators: no values, or one that is not finite.
     pub fn of(values: &[f64], columns: usize, cohort_sizes: &[f64]) -> Result<Self, AccountingError> {
         let rows: Vec<&[f64]> = values.chunks(columns.max(1)).collect();
-        let mut tests: Vec<(String, &'static str, Tested)> = Vec::new();
+        let mut tests: Vec<(String, &'static str, TestResult)> = Vec::new();
         let mut left_out: Vec<String> = Vec::new();
         let mut add = |name: &str, property, tested| tests.push((name.to_owned(), property, tested));
         add("N1", "variance", noise::variance(values)?);
@@ -156,7 +156,7 @@ impl NoiseTests {
         }
     }
 
-    /// `true` if a corrected p-value is below [`FAILURE`].
+    /// `true` if a corrected p-value is so small that the audit fails.
     #[must_use]
     pub fn contradicts(&self) -> bool {
         self.smallest_p_holm < FAILURE
@@ -220,7 +220,7 @@ const DENSITY: f64 = 0.282_094_791_773_878_14;
 ///
 /// A row is compared with at most so many of those whose first value is next to its own as is 25 times what noise has. Rows that somebody made
 /// up may have more, and the other tests find them.
-fn repeated(rows: &[&[f64]]) -> Tested {
+fn repeated(rows: &[&[f64]]) -> TestResult {
     let mut sorted: Vec<&[f64]> = rows.iter().copied().filter(|row| !row.is_empty()).collect();
     sorted.sort_by(|a, b| a[0].total_cmp(&b[0]));
     let most = 1000 + sorted.len() / 1000;
@@ -237,10 +237,10 @@ fn repeated(rows: &[&[f64]]) -> Tested {
 
 /// N5: the number of pairs that agree, of so many rows. Two independent rows of `c` columns agree with a probability of at most
 /// `(2 SAME DENSITY)^c`. The p-value of one pair or more is at most that of each pair, summed over all pairs.
-pub(crate) fn of_repeated(twice: f64, rows: usize, columns: usize) -> Tested {
+pub(crate) fn of_repeated(twice: f64, rows: usize, columns: usize) -> TestResult {
     let number = rows as f64;
     let each = (2.0 * SAME * DENSITY).powi(columns.min(i32::MAX as usize) as i32);
-    Tested {
+    TestResult {
         statistic: twice,
         p: match twice > 0.0 {
             true => (0.5 * number * (number - 1.0) * each).min(1.0),

@@ -1,6 +1,6 @@
 //! `audit.json`: the figures of an audit with the sentences that belong to them.
 //!
-//! Verdict and sentences follow from the figures by [`Audit::finish`], and the bounds follow from counts by [`Bound::of_counts`]. The
+//! Verdict and sentences follow from the figures by [`Audit::finish`], and the bounds follow from counts. The
 //! writer and the verifier of the file call the same functions.
 //!
 //! An audit has up to four sections: a replay, tests of noise, bounds from canaries, and exposures. Each section speaks of one level, which is
@@ -27,7 +27,7 @@ pub use kept::{Alarm, Kind};
 pub const SCHEMA: &str = "undertone.audit/1";
 
 /// The sentence that stands beside every bound.
-pub const LIMITS: &str =
+pub(crate) const LIMITS: &str =
     "It does not show that no better attack exists. The promise is the claim, which rests on proof.";
 
 /// An audit as `audit.json` holds it.

@@ -179,7 +179,7 @@ impl RunFile {
 
 /// `true` if a text is the configuration of a session: its model is trained by another program.
 #[must_use]
-pub fn is_of_session(text: &str) -> bool {
+pub(crate) fn is_of_session(text: &str) -> bool {
     let table: Option<toml::Table> = toml::from_str(text).ok();
     let family = table
         .as_ref()

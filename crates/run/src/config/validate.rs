@@ -6,7 +6,7 @@ use undertone_models::ModelSpec;
 use super::{AuditConfig, EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
 use undertone_coordinator::sampling::Sampling;
-use undertone_coordinator::task::{Algorithm, TaskConfig, at_least_one, needs_initial_model, trained_here};
+use undertone_coordinator::task::{Algorithm, TaskConfig, at_least_one, check_initial_model, trained_here};
 
 impl RunConfig {
     /// Checks each value that its type alone does not.
@@ -25,7 +25,7 @@ impl RunConfig {
         trained_here(&self.task.model)?;
         self.task.validate()?;
         fits_context(&self.task.model, &self.data)?;
-        needs_initial_model(&self.task.model, self.initial_model.is_some())?;
+        check_initial_model(&self.task.model, self.initial_model.is_some())?;
         if self.initial_adapters.is_some() && self.initial_model.is_none() {
             let expected = "the model that the adapters of `initial_adapters` are added to";
             return Err(RunError::missing("initial_model", expected));

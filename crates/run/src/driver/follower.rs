@@ -7,7 +7,7 @@ use undertone_data::{Corpus, NoProgress};
 
 use super::RunOptions;
 use super::orders::{Order, Start};
-use super::workspace::CACHE;
+use super::workspace::CORPORA_FOLDER;
 use crate::config::{RunConfig, parse_as};
 use crate::error::{Result, RunError};
 use crate::initial_model;
@@ -41,7 +41,12 @@ pub fn train_as_follower(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> 
         frozen_sha256,
     } = start;
     let config: RunConfig = parse_as(&config, Path::new("the configuration of rank 0"), &[])?;
-    let corpus = Corpus::open(&config.data, &base, &options.out.join(CACHE), &NoProgress)?;
+    let corpus = Corpus::open(
+        &config.data,
+        &base,
+        &options.out.join(CORPORA_FOLDER),
+        &NoProgress,
+    )?;
     if corpus.digest() != data_sha256 {
         let expected = format!("the corpus of rank 0, SHA-256 {data_sha256}");
         return Err(unexpected(ranks, &expected, corpus.digest()));

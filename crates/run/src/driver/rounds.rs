@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use undertone_coordinator::CoordinatorError;
 use undertone_coordinator::cohorts::Cohort;
-use undertone_coordinator::error::CoordinatorError;
 use undertone_coordinator::head::{CloseError, Next, Opened, RunHead, Step};
 use undertone_coordinator::plan::{PrivacyPlan, RoundPlan};
 use undertone_coordinator::source::Diagnostics;

@@ -21,7 +21,7 @@ use crate::files::names::{
     VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files::{self, JsonLines};
-use crate::initial_model::{Description, Training};
+use crate::initial_model::Description;
 use crate::ledger::genesis_of;
 use crate::manifest::MANIFEST_FILE;
 use crate::metrics::{Histogram, StartRecord};
@@ -32,7 +32,7 @@ use undertone_coordinator::chain::Chain;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
-use undertone_coordinator::trainings::check;
+use undertone_coordinator::trainings::{Training, check};
 use undertone_present::numbers::hex;
 
 /// A run's folder, held by this process.
@@ -93,7 +93,7 @@ impl RunDirectory {
             files::remove_partial(&folder);
         }
         Ok(Self {
-            cache: out.join(CACHE),
+            cache: out.join(CORPORA_FOLDER),
             path,
             lock: Some(lock),
         })
@@ -120,7 +120,7 @@ impl RunDirectory {
         let path = path
             .canonicalize()
             .map_err(|source| RunError::io("read", path, source))?;
-        let cache = path.parent().unwrap_or(&path).join(CACHE);
+        let cache = path.parent().unwrap_or(&path).join(CORPORA_FOLDER);
         Ok(Self {
             path,
             cache,
@@ -393,7 +393,7 @@ impl Trained {
 }
 
 /// Folder of tokenised corpora, beside the run directories.
-pub const CACHE: &str = ".corpora";
+pub const CORPORA_FOLDER: &str = ".corpora";
 
 /// Lock file that is held while a run is being made.
 const LOCK_FILE: &str = ".lock";

@@ -39,7 +39,7 @@ impl Lines {
     /// Opens a file of a run directory.
     ///
     /// # Errors
-    /// As [`open`].
+    /// [`RunError::Io`]; [`RunError::UnusableFile`] for a link, for anything but a regular file, and for a larger one.
     pub fn open(path: &Path) -> Result<Self> {
         Ok(Self::of(open(path)?, path))
     }
@@ -121,7 +121,7 @@ pub(crate) fn whole_lines(path: &Path) -> Result<u64> {
 
 /// A file of JSON lines that only grows, and can be cut back to a known length when a run resumes.
 #[derive(Debug)]
-pub struct JsonLines {
+pub(crate) struct JsonLines {
     file: File,
     path: PathBuf,
     length: u64,
@@ -133,7 +133,7 @@ impl JsonLines {
     /// # Errors
     /// [`RunError::Io`]; [`RunError::UnusableFile`] for a link or anything but a regular file, which stays as it
     /// is; [`RunError::Damaged`] when the file is shorter than `length`.
-    pub fn open(path: &Path, length: u64) -> Result<Self> {
+    pub(crate) fn open(path: &Path, length: u64) -> Result<Self> {
         Self::of(open_to_write(path)?, path, length)
     }
 
@@ -154,7 +154,7 @@ impl JsonLines {
     ///
     /// # Errors
     /// [`RunError::Io`].
-    pub fn cut(&mut self) -> Result<()> {
+    pub(crate) fn cut(&mut self) -> Result<()> {
         let emptied = self
             .file
             .set_len(0)
@@ -187,7 +187,7 @@ impl JsonLines {
     ///
     /// # Errors
     /// [`RunError::Io`]; the file is cut back to its last whole line then.
-    pub fn append<T: serde::Serialize>(&mut self, line: &T) -> Result<()> {
+    pub(crate) fn append<T: serde::Serialize>(&mut self, line: &T) -> Result<()> {
         let bytes =
             serde_json::to_vec(line).map_err(|source| RunError::io("write", &self.path, source.into()))?;
         self.append_bytes(&bytes)
@@ -212,7 +212,7 @@ impl JsonLines {
     ///
     /// # Errors
     /// [`RunError::Io`].
-    pub fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         self.file
             .sync_data()
             .map_err(|source| RunError::io("write", &self.path, source))
@@ -220,7 +220,7 @@ impl JsonLines {
 
     /// Number of bytes of whole lines.
     #[must_use]
-    pub fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         self.length
     }
 }

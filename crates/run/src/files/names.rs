@@ -2,6 +2,8 @@
 
 use undertone_data::Vocab;
 
+pub(crate) use crate::manifest::MANIFEST_FILE;
+
 /// The effective configuration.
 pub const CONFIG_FILE: &str = "config.toml";
 /// One line per event: start, rounds, evaluations.
@@ -13,38 +15,36 @@ pub const PRIVACY_FILE: &str = "privacy.json";
 /// The final parameters.
 pub const MODEL_FILE: &str = "model.safetensors";
 /// The words, by id from 3.
-pub const VOCAB_FILE: &str = Vocab::WORDS_FILE;
+pub(crate) const VOCAB_FILE: &str = Vocab::WORDS_FILE;
 /// The tokenizer of a run on sub-word tokens. It takes the place of the words.
-pub const TOKENIZER_FILE: &str = Vocab::TOKENIZER_FILE;
+pub(crate) const TOKENIZER_FILE: &str = Vocab::TOKENIZER_FILE;
 /// The cost of the words, if they were chosen privately.
-pub const VOCAB_PRIVACY_FILE: &str = "vocab.txt.privacy.json";
+pub(crate) const VOCAB_PRIVACY_FILE: &str = "vocab.txt.privacy.json";
 /// The mechanism of correlated noise, if the run has one.
 pub const MECHANISM_FILE: &str = "mechanism.json";
 /// The statements of the model that the run started from about its own training, if there is such a model.
-pub const INITIAL_MODEL_FILE: &str = "initial_model.json";
+pub(crate) const INITIAL_MODEL_FILE: &str = "initial_model.json";
 /// The privacy report as a page for readers.
-pub const PRIVACY_PAGE: &str = "privacy.md";
+pub(crate) const PRIVACY_PAGE: &str = "privacy.md";
 /// The record of the audits of a finished run. No manifest covers it: it is written after the run has ended.
-pub const AUDIT_FILE: &str = "audit.json";
+pub(crate) const AUDIT_FILE: &str = "audit.json";
 /// The attacks on a finished run. They are exact statistics of users: no manifest covers the file, and nobody publishes it.
-pub const AUDIT_PRIVATE_FILE: &str = "audit-private.json";
+pub(crate) const AUDIT_PRIVATE_FILE: &str = "audit-private.json";
 /// The sizes of the lane of an audit, where the run has one, and the users whose rounds its canaries have.
-pub const LANE_FILE: &str = "lane.json";
+pub(crate) const LANE_FILE: &str = "lane.json";
 /// The released values of the lane: one row per round, as little-endian `f32`.
-pub const LANE_VALUES_FILE: &str = "lane.f32";
+pub(crate) const LANE_VALUES_FILE: &str = "lane.f32";
 /// The coins of the canaries. No manifest covers it, and nobody publishes it before the guesses are made.
-pub const COINS_FILE: &str = "coins.json";
+pub(crate) const COINS_FILE: &str = "coins.json";
 /// The rounds that a run replayed while it ran, where it did.
 pub const REPLAYS_FILE: &str = "replays.json";
-/// The digests of the other files of a finished run.
-pub const MANIFEST_FILE: &str = "manifest.json";
 /// The statement of the private sweep that chose the run, if one did.
 pub const SWEEP_FILE: &str = "sweep.json";
 /// The ledger of a published run, without anything that only insiders may see.
-pub const PUBLIC_LEDGER_FILE: &str = "ledger.public.jsonl";
+pub(crate) const PUBLIC_LEDGER_FILE: &str = "ledger.public.jsonl";
 /// The settings of a task of the service, in the directory of an exported task.
-pub const TASK_FILE: &str = "task.toml";
+pub(crate) const TASK_FILE: &str = "task.toml";
 /// The population of such a task, and who vouched for its subjects.
-pub const SERVICE_FILE: &str = "service.json";
+pub(crate) const SERVICE_FILE: &str = "service.json";
 /// The entropy of the rounds of a session since its last state, in the folder of the checkpoint.
-pub const JOURNAL_FILE: &str = "journal.jsonl";
+pub(crate) const JOURNAL_FILE: &str = "journal.jsonl";

@@ -8,7 +8,9 @@ use undertone_models::weights::peft::{CONFIG_FILE, MODEL_FILE, PeftAdapters};
 use undertone_models::{ModelError, ModelSpec, SequenceModel};
 
 use super::file::{check_words, description_of, trainings_of};
-use super::{Description, Training};
+use undertone_coordinator::trainings::Training;
+
+use super::Description;
 use crate::error::Result;
 use crate::files;
 use crate::huggingface::{MAX_CONFIG, read_plain, unusable};

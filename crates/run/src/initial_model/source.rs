@@ -11,7 +11,7 @@ use undertone_present::numbers::hex;
 ///
 /// # Errors
 /// Values that JSON cannot hold.
-pub fn source_sha256(data: &CorpusSpec) -> Result<String> {
+pub(crate) fn source_sha256(data: &CorpusSpec) -> Result<String> {
     let mut source = data.source.clone();
     if let SourceSpec::Memory(table) = &mut source {
         // PRIVACY: number and digest of the rows are exact functions of people's text.

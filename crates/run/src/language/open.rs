@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use undertone_coordinator::task::Purpose;
+use undertone_coordinator::task::TaskPurpose;
 use undertone_data::{CorpusSpec, Examples, Vocab};
 use undertone_models::weights::{self, gpt2, peft};
 use undertone_models::{Loaded, ModelError, ModelSpec, Positions, SequenceModel};
@@ -20,7 +20,7 @@ use crate::initial_model::{self, Description, GPT2_CONFIG};
 /// The kind of folder that a model came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Source {
+pub enum ModelSource {
     /// A finished run.
     Run,
     /// The checkpoint of a run that has not ended.
@@ -31,7 +31,7 @@ pub enum Source {
     Export,
 }
 
-impl Source {
+impl ModelSource {
     /// The source as words of a sentence.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -90,7 +90,7 @@ impl LanguageModel {
 
     fn of_task(folder: &Path) -> Result<Self> {
         let file = crate::task::exported(folder)?;
-        if let Purpose::Evaluate { of, .. } = &file.purpose {
+        if let TaskPurpose::Evaluate { of, .. } = &file.purpose {
             let expected = format!("a task that trains, such as {of}, which it measured");
             return Err(no_model(folder, expected));
         }
@@ -98,7 +98,7 @@ impl LanguageModel {
         let vocab = undertone_data::parse_words(&path, &files::read(&path)?)?;
         let (model, parameters) = trained_model(folder, &file.task.model, &vocab)?;
         Ok(Self {
-            source: Source::Task,
+            source: ModelSource::Task,
             vocab,
             examples: file.text.examples,
             model,
@@ -114,9 +114,12 @@ impl LanguageModel {
         let setting: Setting = crate::config::parse_as(&text, &path, &[])?;
         let vocab = vocabulary_of(folder, &setting.data)?;
         let (source, (model, parameters)) = if files::exists(&folder.join(MODEL_FILE)) {
-            (Source::Run, trained_model(folder, &setting.model, &vocab)?)
+            (ModelSource::Run, trained_model(folder, &setting.model, &vocab)?)
         } else {
-            (Source::Checkpoint, from_checkpoint(folder, &setting, &vocab)?)
+            (
+                ModelSource::Checkpoint,
+                from_checkpoint(folder, &setting, &vocab)?,
+            )
         };
         Ok(Self {
             source,
@@ -152,7 +155,7 @@ impl LanguageModel {
         let Loaded { model, parameters } = spec.load(vocab.len(), &bytes).map_err(unreadable)?;
         let parameters = parameters.ok_or_else(|| RunError::damaged(&path, "it lacks parameters"))?;
         Ok(Self {
-            source: Source::Export,
+            source: ModelSource::Export,
             vocab,
             examples,
             model,
@@ -180,7 +183,7 @@ impl LanguageModel {
         let whole = whole.ok_or_else(|| of_folder(ModelError::NoBase))?;
         let parameters = weights.parameters(&whole)?;
         Ok(Self {
-            source: Source::Export,
+            source: ModelSource::Export,
             vocab,
             examples,
             model: Box::new(whole),

@@ -17,7 +17,7 @@ fn model(family: &str) -> LanguageModel {
     // Larger than the initial ones, so that words differ in probability.
     let parameters = model.initial_params(5).iter().map(|value| 4.0 * value).collect();
     LanguageModel {
-        source: Source::Export,
+        source: ModelSource::Export,
         vocab,
         examples: Examples::Sentences,
         model,

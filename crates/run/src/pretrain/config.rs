@@ -10,9 +10,9 @@ use crate::config::{
     CheckpointConfig, EvaluationConfig, Override, RunConfig, fits_context, parse_as, token_limits,
 };
 use crate::error::{Result, RunError};
-use undertone_coordinator::error::CoordinatorError;
+use undertone_coordinator::CoordinatorError;
 use undertone_coordinator::task::{
-    DecayConfig, OptimizerConfig, ServerConfig, at_least_one, folder_name, needs_initial_model,
+    DecayConfig, OptimizerConfig, ServerConfig, at_least_one, check_initial_model, folder_name,
 };
 
 /// A whole pre-training. `[data]`, `[model]`, `[evaluation]` and `[checkpoint]` are those of a run file, with steps in
@@ -109,7 +109,7 @@ impl PretrainConfig {
         at_least_one("steps", self.steps as usize)?;
         at_least_one("training.batch_size", self.training.batch_size)?;
         fits_context(&self.model, &self.data)?;
-        needs_initial_model(&self.model, self.initial_model.is_some())?;
+        check_initial_model(&self.model, self.initial_model.is_some())?;
         if self.training.warm_up_steps > self.steps {
             return Err(RunError::value(
                 "training.warm_up_steps",

@@ -37,7 +37,7 @@ const THRESHOLD_PERCENT: u32 = 51;
 /// The sum holds each survivor's update once, and there are at least as many survivors as the floor; below it there is no sum.
 /// With secure aggregation each round runs the protocol's machines on both sides in this process: the numbers are the
 /// protocol's, but no party of this simulation hides anything from another.
-pub struct SecureRounds {
+pub(crate) struct SecureRounds {
     encoding: Encoding,
     backend: Box<dyn SecureSum + Send>,
     terms: Terms,
@@ -78,7 +78,7 @@ struct Summed {
 }
 
 /// A secure sum over simulated users: every round runs the machines of the protocol on both sides in this process.
-pub struct SecAggSimulation<'a> {
+pub(crate) struct SecAggSimulation<'a> {
     /// The secure sums of the rounds.
     pub secure: SecureRounds,
     /// Computes the updates, one after another as the protocol asks for them.
@@ -159,7 +159,12 @@ impl SecureRounds {
     ///
     /// # Errors
     /// From the protocol's terms; [`RunError::Io`] where threads cannot be started.
-    pub fn new(config: &RunConfig, plan: &PrivacyPlan, run: &str, threads: usize) -> Result<Option<Self>> {
+    pub(crate) fn new(
+        config: &RunConfig,
+        plan: &PrivacyPlan,
+        run: &str,
+        threads: usize,
+    ) -> Result<Option<Self>> {
         let (Some(aggregation), Some(encoding)) = (&config.task.aggregation, plan.encoding()) else {
             return Ok(None);
         };

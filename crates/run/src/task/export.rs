@@ -40,7 +40,7 @@ pub(crate) const TASK_FILES: [&str; 10] = [
 /// `service.json`: the population of a task, its identifier, and the issuers that vouched for its subjects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ServiceRecord {
+pub(crate) struct ServiceRecord {
     /// Version of the format.
     pub version: u32,
     /// The name of the population.
@@ -56,7 +56,7 @@ impl ServiceRecord {
     ///
     /// # Errors
     /// The errors of [`TaskFile::id`].
-    pub fn new(file: &TaskFile, population: &str, issuers: &[[u8; 32]]) -> Result<Self> {
+    pub(crate) fn new(file: &TaskFile, population: &str, issuers: &[[u8; 32]]) -> Result<Self> {
         let mut issuers: Vec<String> = issuers.iter().map(|key| hex(key)).collect();
         issuers.sort_unstable();
         issuers.dedup();

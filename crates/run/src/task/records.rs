@@ -3,7 +3,7 @@
 use undertone_coordinator::head::Next;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::LedgerEntry;
-use undertone_coordinator::task::{Purpose, TaskFile};
+use undertone_coordinator::task::{TaskFile, TaskPurpose};
 
 use super::settings::counts;
 use crate::driver::signal_to_noise;
@@ -17,10 +17,10 @@ use crate::metrics::{RoundRecord, StartRecord};
 pub fn start_record(file: &TaskFile, plan: &PrivacyPlan, vocab_len: usize) -> Result<StartRecord> {
     let counts = counts(file, vocab_len)?;
     let warning = match &file.purpose {
-        Purpose::Train { initial_model } => {
+        TaskPurpose::Train { initial_model } => {
             plan.warning(&file.task, &file.layout(vocab_len)?, initial_model.is_some())?
         }
-        Purpose::Evaluate { .. } => None,
+        TaskPurpose::Evaluate { .. } => None,
     };
     Ok(StartRecord {
         run: file.task.name.clone(),

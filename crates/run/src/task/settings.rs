@@ -5,7 +5,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::plan::{Bounded, PrivacyPlan};
-use undertone_coordinator::task::{Purpose, TaskFile};
+use undertone_coordinator::task::{TaskFile, TaskPurpose};
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_present::numbers::hex;
 
@@ -83,8 +83,8 @@ pub fn strategy_of(mechanism: &[u8]) -> Result<Strategy> {
 /// Sizes of the model that are out of range.
 pub fn counts(file: &TaskFile, vocab_len: usize) -> Result<ParameterCounts> {
     Ok(match file.purpose {
-        Purpose::Train { .. } => ParameterCounts::of(&file.task.model, vocab_len)?,
-        Purpose::Evaluate { .. } => ParameterCounts {
+        TaskPurpose::Train { .. } => ParameterCounts::of(&file.task.model, vocab_len)?,
+        TaskPurpose::Evaluate { .. } => ParameterCounts {
             trained: file.layout(vocab_len)?.len(),
             frozen: 0,
         },
@@ -127,7 +127,7 @@ pub(super) fn trainings_json(trainings: &[Training]) -> Result<Option<Vec<u8>>> 
 
 /// The public name of the text of a population, in the descriptions of models that were trained on it.
 #[must_use]
-pub fn source_sha256(population: &str) -> String {
+pub(crate) fn source_sha256(population: &str) -> String {
     let mut hash = Sha256::new();
     hash.update(b"undertone population\0");
     hash.update(population);

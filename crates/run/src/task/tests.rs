@@ -5,7 +5,7 @@ mod world;
 
 use tempfile::TempDir;
 use undertone_coordinator::record::{EndReason, PrivacyReport};
-use undertone_coordinator::task::Purpose;
+use undertone_coordinator::task::TaskPurpose;
 
 use self::world::{EVALUATION, Made, PLAIN, SECURE, World};
 use super::*;
@@ -83,7 +83,7 @@ fn an_exported_task_verifies_and_says_who_vouched_for_its_users() {
 #[test]
 fn an_exported_evaluation_has_no_model_and_verifies() {
     let world = World::new(EVALUATION);
-    assert!(matches!(world.file.purpose, Purpose::Evaluate { .. }));
+    assert!(matches!(world.file.purpose, TaskPurpose::Evaluate { .. }));
     let (_folder, path, report) = exported(&world.completed());
     assert!(!path.join("model.safetensors").exists());
     assert_eq!(verified(&path), Vec::<String>::new());

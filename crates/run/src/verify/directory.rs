@@ -18,7 +18,7 @@ use crate::files::names::{LANE_FILE, LANE_VALUES_FILE, PUBLIC_LEDGER_FILE, REPLA
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
 use crate::publish::{PUBLIC_FILES, PUBLIC_TASK_FILES};
 use crate::task::TASK_FILES;
-use undertone_coordinator::task::{Purpose, TaskConfig, TaskFile};
+use undertone_coordinator::task::{TaskConfig, TaskFile, TaskPurpose};
 
 /// The files that a directory may have.
 pub(super) struct Files<'a> {
@@ -154,12 +154,12 @@ fn is_expected_of_task(name: &str, file: &TaskFile) -> bool {
     match name {
         INITIAL_MODEL_FILE => matches!(
             &file.purpose,
-            Purpose::Train {
+            TaskPurpose::Train {
                 initial_model: Some(_)
             }
         ),
         MECHANISM_FILE => has_mechanism(&file.task),
-        MODEL_FILE => matches!(file.purpose, Purpose::Train { .. }),
+        MODEL_FILE => matches!(file.purpose, TaskPurpose::Train { .. }),
         _ => true,
     }
 }

@@ -13,7 +13,7 @@ use crate::initial_model::source_sha256;
 use crate::ledger::{genesis_of, genesis_of_session};
 use crate::session::SessionConfig;
 use crate::task::{self, ServiceRecord};
-use undertone_coordinator::task::{Purpose, TaskConfig, TaskFile};
+use undertone_coordinator::task::{TaskConfig, TaskFile, TaskPurpose};
 
 /// The settings of the directory that is verified.
 pub(super) enum Subject {
@@ -49,7 +49,7 @@ impl Subject {
     /// `true` if no model is trained.
     pub(super) fn is_evaluation(&self) -> bool {
         self.file()
-            .is_some_and(|file| matches!(file.purpose, Purpose::Evaluate { .. }))
+            .is_some_and(|file| matches!(file.purpose, TaskPurpose::Evaluate { .. }))
     }
 
     /// The name of the file with the settings.

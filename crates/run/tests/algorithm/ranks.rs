@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Barrier, Mutex};
 
+use undertone_run::Result;
 use undertone_run::Silent;
 use undertone_run::config::RunFile;
-use undertone_run::error::Result;
 use undertone_run::files::names::{LEDGER_FILE, METRICS_FILE, MODEL_FILE, REPLAYS_FILE};
 use undertone_run::pretrain::{PretrainFile, pretrain};
 use undertone_run::ranks::Ranks;
@@ -100,7 +100,7 @@ fn trained(file: &RunFile, size: usize) -> (Vec<u8>, Vec<u8>, Vec<String>, Optio
                 undertone_run::train_as_follower(options, &Thread { rank, world }).expect("a follower");
             });
         }
-        undertone_run::lead(file, &options, &Thread { rank: 0, world }, &Silent).expect("a run");
+        undertone_run::train_as_leader(file, &options, &Thread { rank: 0, world }, &Silent).expect("a run");
     });
     let read = |name| std::fs::read(folder.path().join("ranks").join(name)).expect("a file");
     let statistics = read(METRICS_FILE)
@@ -181,7 +181,7 @@ fn secure_sums_stay_in_one_process() {
     ]);
     let folder = tempfile::tempdir().expect("a folder");
     let (world, options) = (World::new(2, 1), options(folder.path()));
-    let refused =
-        undertone_run::lead(&file, &options, &Thread { rank: 0, world }, &Silent).expect_err("a refusal");
+    let refused = undertone_run::train_as_leader(&file, &options, &Thread { rank: 0, world }, &Silent)
+        .expect_err("a refusal");
     assert!(refused.to_string().contains("`aggregation`"), "{refused}");
 }

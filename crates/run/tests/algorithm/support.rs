@@ -8,7 +8,7 @@ use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::{Opened, RunHead};
 use undertone_coordinator::kept_examples::Microbatch;
-use undertone_coordinator::participant::ParticipantId;
+use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::random::Randomness;
 use undertone_coordinator::record::LedgerEntry;

@@ -218,12 +218,6 @@ impl Server {
         self.commit_input(added)
     }
 
-    /// Clients whose vectors are in the sum so far.
-    #[must_use]
-    pub fn committed_inputs(&self) -> u32 {
-        self.inputs.iter().filter(|place| place.is_committed()).count() as u32
-    }
-
     /// Closes round 2: the set of survivors is fixed, once and for all.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::privacy_report::Claims;
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry, LedgerLine, PrivacyReport};
-use undertone_protocol::{Digest32, Kind, TaskState};
+use undertone_protocol::{Digest32, TaskKind, TaskState};
 use undertone_run::metrics::MetricsLine;
 use undertone_store::TaskRow;
 
@@ -61,7 +61,7 @@ impl TaskSummary {
     #[must_use]
     pub fn new(row: &TaskRow) -> Self {
         let kind = match row.task.kind {
-            Kind::Evaluate => "evaluate",
+            TaskKind::Evaluate => "evaluate",
             _ => "train",
         };
         Self {

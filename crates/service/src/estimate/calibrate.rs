@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use undertone_aggregation::NonFinite;
 use undertone_coordinator::plan::PrivacyPlan;
-use undertone_coordinator::task::{Purpose, TaskFile};
+use undertone_coordinator::task::{TaskFile, TaskPurpose};
 use undertone_local::{LocalTask, LocalWorker, UserSettings};
 use undertone_mechanisms::NoiseKey;
 use undertone_models::SequenceModel;
@@ -42,7 +42,7 @@ impl DeviceWork {
             settings: file.task.user_update.clone(),
             model,
             ids: u32::try_from(ids).unwrap_or(u32::MAX),
-            trains: matches!(file.purpose, Purpose::Train { .. }),
+            trains: matches!(file.purpose, TaskPurpose::Train { .. }),
         }
     }
 

@@ -178,7 +178,7 @@ fn answer(service: &Service, checked: &CheckedIn) -> Result<Vec<u8>, Problem> {
         .check_in(asked, answer.as_ref().err().map(Problem::code));
     let assignment = answer?;
     Ok(write(&CheckInReply {
-        what: Some(check_in_reply::What::Assignment(assignment)),
+        reply: Some(check_in_reply::Reply::Assignment(assignment)),
     }))
 }
 

@@ -25,9 +25,9 @@ pub(super) fn gone() -> Problem {
     Refusal::Gone.problem()
 }
 
-pub(super) fn step(what: next::What) -> Next {
+pub(super) fn step(step: next::Step) -> Next {
     Next {
-        what: Some(what),
+        step: Some(step),
         retry: None,
     }
 }
@@ -74,7 +74,7 @@ impl Room {
         let (length, what) = match &current.sums {
             Sums::Plain(sum) => {
                 let length = sum.upload_bytes();
-                (length, next::What::Upload(grant(length)))
+                (length, next::Step::Upload(grant(length)))
             }
             Sums::Groups(groups) => {
                 let group = groups.get(device.shard as usize).ok_or_else(gone)?;
@@ -90,7 +90,7 @@ impl Room {
                 }
                 let length = group.input_bytes();
                 let length = length.map_err(|error| Refusal::from(error).problem())?;
-                (length, next::What::Wait(Wait {}))
+                (length, next::Step::Wait(Wait {}))
             }
         };
         if matches!(device.upload, Uploading::Nothing) {
@@ -150,8 +150,8 @@ impl Room {
                     .get(session)
                     .is_some_and(|state| state.stage() >= Stage::Reported);
                 match reported {
-                    true => Ok(step(next::What::Wait(Wait {}))),
-                    false => Ok(step(next::What::Upload(grant(sum.upload_bytes())))),
+                    true => Ok(step(next::Step::Wait(Wait {}))),
+                    false => Ok(step(next::Step::Upload(grant(sum.upload_bytes())))),
                 }
             }
             Sums::Groups(groups) => {
@@ -162,8 +162,8 @@ impl Room {
                     .next(session, after)
                     .map_err(|refusal| refusal.problem())?;
                 Ok(match step_of {
-                    Step::Message(bytes) => step(next::What::Secagg(bytes)),
-                    Step::Wait | Step::Done => step(next::What::Wait(Wait {})),
+                    Step::Message(bytes) => step(next::Step::Secagg(bytes)),
+                    Step::Wait | Step::Done => step(next::Step::Wait(Wait {})),
                 })
             }
         }
@@ -192,7 +192,7 @@ impl Room {
             .receive(session, bytes)
             .map_err(|refusal| refusal.problem())?;
         self.notify();
-        Ok(step(next::What::Wait(Wait {})))
+        Ok(step(next::Step::Wait(Wait {})))
     }
 }
 

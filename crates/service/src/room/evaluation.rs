@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::head::Next;
-use undertone_coordinator::task::Purpose;
+use undertone_coordinator::task::TaskPurpose;
 use undertone_protocol::{Blob, Digest32};
 use undertone_store::Blobs;
 
@@ -60,7 +60,7 @@ impl Room {
             expected: "three rates of at least one user".to_owned(),
             got,
         };
-        let Purpose::Evaluate { loss_cap, .. } = self.task.file.purpose else {
+        let TaskPurpose::Evaluate { loss_cap, .. } = self.task.file.purpose else {
             return Err(refused("that of a training".to_owned()));
         };
         let values = next

@@ -7,7 +7,7 @@ use undertone_coordinator::chain::Chain;
 use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::{Opened, RunHead};
 use undertone_coordinator::record::{LedgerEntry, LedgerLine};
-use undertone_coordinator::task::Purpose;
+use undertone_coordinator::task::TaskPurpose;
 use undertone_protocol::{Blob, TaskState};
 use undertone_store::{Millis, NewAttempt};
 
@@ -28,7 +28,7 @@ impl Room {
         let entropy = RoundEntropy::fresh(random()?);
         let config = &self.task.file.task;
         let plan = self.task.privacy.clone();
-        let evaluates = matches!(self.task.file.purpose, Purpose::Evaluate { .. });
+        let evaluates = matches!(self.task.file.purpose, TaskPurpose::Evaluate { .. });
         let model = match evaluates {
             true => Vec::new(),
             false => crate::blobs::read(blobs.as_ref(), &row.head_model)?,

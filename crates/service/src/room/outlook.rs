@@ -62,7 +62,7 @@ impl Room {
     /// The answer to a session whose attempt has its sum: it waits while the release is made, and has its verdict then.
     pub(super) fn settled(&self, inner: &Inner, claims: &Claims) -> Option<Next> {
         match inner.releasing.is_some_and(|id| id.0 == claims.attempt) {
-            true => Some(step(next::What::Wait(Wait {}))),
+            true => Some(step(next::Step::Wait(Wait {}))),
             false => self.ended(inner, SessionId(claims.session)),
         }
     }
@@ -83,7 +83,7 @@ impl Room {
             },
         };
         Next {
-            what: Some(next::What::Verdict(verdict.into())),
+            step: Some(next::Step::Verdict(verdict.into())),
             retry: Some(pace::window(&self.outlook(inner, self.now()), cause)),
         }
     }

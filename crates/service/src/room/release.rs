@@ -13,7 +13,7 @@ use undertone_coordinator::head::{CloseError, Next, RunHead};
 use undertone_coordinator::participation::{ParticipantId, Violation};
 use undertone_coordinator::record::{AbandonedAttempt, EndReason, LedgerMode};
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
-use undertone_coordinator::task::Purpose;
+use undertone_coordinator::task::TaskPurpose;
 use undertone_protocol::{Blob, Head, Label, TaskState, Verdict, write};
 use undertone_run::metrics::MetricsLine;
 use undertone_run::task::round_record;
@@ -222,7 +222,7 @@ impl Room {
         #[cfg(feature = "failpoints")]
         crate::failpoint::drawn(current.id, next.entry.round, next.entry.noise_key.as_deref());
         crate::failpoint!("release.closed");
-        if matches!(self.task.file.purpose, Purpose::Train { .. }) {
+        if matches!(self.task.file.purpose, TaskPurpose::Train { .. }) {
             // It is in the parameters, and nobody reads it any more.
             next.average = None;
         }
@@ -323,8 +323,8 @@ impl Room {
         let head = &next.head;
         let blobs = &self.shared.blobs;
         let model = match self.task.file.purpose {
-            Purpose::Train { .. } => head_state::model(head)?,
-            Purpose::Evaluate { .. } => self.rates(current, next)?,
+            TaskPurpose::Train { .. } => head_state::model(head)?,
+            TaskPurpose::Evaluate { .. } => self.rates(current, next)?,
         };
         let place = Place {
             task: self.task.id,

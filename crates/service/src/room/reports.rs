@@ -104,12 +104,12 @@ impl Room {
         }
         let upload = match self.upload_of(claims)? {
             Uploading::Open(upload) => upload,
-            Uploading::Done(_) => return Ok(step(next::What::Wait(Wait {}))),
+            Uploading::Done(_) => return Ok(step(next::Step::Wait(Wait {}))),
             Uploading::Nothing => return Err(early()),
         };
         let mut upload = hold(&upload)?;
         if upload.is_done() {
-            return Ok(step(next::What::Wait(Wait {})));
+            return Ok(step(next::Step::Wait(Wait {})));
         }
         upload.check_length(commit).map_err(|refusal| refusal.problem())?;
         let Some(target) = self.target(claims)? else {
@@ -210,7 +210,7 @@ impl Room {
         self.event(inner, now, Event::Reported(session))?;
         drop(guard);
         self.note(session, SessionState::Reported)?;
-        Ok(step(next::What::Wait(Wait {})))
+        Ok(step(next::Step::Wait(Wait {})))
     }
 
     /// A device gives its session up.

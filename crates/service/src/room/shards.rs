@@ -200,7 +200,7 @@ impl Room {
         // The device has done its part: the session does not expire while its update is added.
         state.extend(until);
         Ok(Next {
-            what: None,
+            step: None,
             retry: None,
         })
     }
@@ -231,7 +231,7 @@ impl Room {
             drop(guard);
             self.note(session, SessionState::Reported)?;
         }
-        Ok(step(next::What::Wait(Wait {})))
+        Ok(step(next::Step::Wait(Wait {})))
     }
 
     /// Seals the shards of an attempt, each once, and adds their sums to that of the leader. A shard that does not give its sum is lost

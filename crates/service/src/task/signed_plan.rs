@@ -1,10 +1,10 @@
 //! The plan that the devices of a task read, and the terms of its secure sums.
 
 use undertone_coordinator::plan::PrivacyPlan;
-use undertone_coordinator::task::{ClipConfig, IdentityLevel, LedgerPlace, Purpose, SumName, TaskFile};
+use undertone_coordinator::task::{ClipConfig, IdentityLevel, LedgerPlace, SumName, TaskFile, TaskPurpose};
 use undertone_protocol::{
-    AdaptiveNorm, AggregationRule, Blob, ClipRule, DeviceBudget, Digest32, GraphRule, Guarantee, Kind, Label,
-    LayerNorms, Plan, Signed, SumMode, TrustedKeys, clip_rule, digest_of, limits, read, write,
+    AdaptiveNorm, AggregationRule, Blob, ClipRule, DeviceBudget, Digest32, GraphRule, Guarantee, Label,
+    LayerNorms, Plan, Signed, SumMode, TaskKind, TrustedKeys, clip_rule, digest_of, limits, read, write,
 };
 use undertone_secagg::{Terms, ThreatModel};
 use undertone_store::TaskId;
@@ -83,16 +83,16 @@ pub(super) fn plan_body(
     let encoding = privacy.encoding();
     let terms = terms(file, privacy)?;
     let loss_cap = match &file.purpose {
-        Purpose::Train { .. } => 0.0,
-        Purpose::Evaluate { loss_cap, .. } => *loss_cap,
+        TaskPurpose::Train { .. } => 0.0,
+        TaskPurpose::Evaluate { loss_cap, .. } => *loss_cap,
     };
     let plan = Plan {
         task: id.0.to_vec(),
         name: file.task.name.clone(),
         population: population.to_owned(),
         kind: match file.purpose {
-            Purpose::Train { .. } => Kind::Train.into(),
-            Purpose::Evaluate { .. } => Kind::Evaluate.into(),
+            TaskPurpose::Train { .. } => TaskKind::Train.into(),
+            TaskPurpose::Evaluate { .. } => TaskKind::Evaluate.into(),
         },
         rounds: file.task.rounds,
         report_goal: file.goal(),

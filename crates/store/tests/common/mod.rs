@@ -14,7 +14,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use undertone_accounting::participation::{Gap, Participation};
 use undertone_coordinator::participation::ParticipantId;
-use undertone_protocol::{Digest32, Kind, TaskState};
+use undertone_protocol::{Digest32, TaskKind, TaskState};
 use undertone_store::{
     Admission, AttemptId, AuditRow, Lease, ManualClock, Memory, NewAttempt, NewProcess, NewTask, Release,
     SessionId, Sqlite, Store, TaskId,
@@ -178,7 +178,7 @@ pub(crate) fn new_task(name: &str, participation: Participation) -> NewTask {
         id: TaskId(sha(name.as_bytes())),
         population: "keyboard-en".to_owned(),
         name: name.to_owned(),
-        kind: Kind::Train,
+        kind: TaskKind::Train,
         config: format!("name = {name:?}\n"),
         plan: sha(format!("plan of {name}").as_bytes()),
         genesis: hex(&sha(format!("genesis of {name}").as_bytes())),

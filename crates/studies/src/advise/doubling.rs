@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use undertone_run::error::{Result, RunError};
+use undertone_run::{Result, RunError};
 
 /// The doubled size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

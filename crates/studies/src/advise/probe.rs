@@ -10,8 +10,8 @@ use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_local::batch;
 use undertone_local::on_threads;
 use undertone_mechanisms::draws;
-use undertone_run::error::{Result, RunError};
 use undertone_run::longest_example;
+use undertone_run::{Result, RunError};
 
 /// Number of examples whose gradients are summed at once.
 const CHUNK: usize = 16;

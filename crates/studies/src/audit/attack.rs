@@ -9,9 +9,9 @@ use undertone_accounting::audit::many_runs::clopper_pearson_upper;
 use undertone_accounting::{Delta, Epsilon};
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_coordinator::task::{ClipConfig, EstimatorConfig};
+use undertone_run::Result;
 use undertone_run::audit::attack::{Attack, Limit, Membership, SCHEMA, TookPart, took_part};
 use undertone_run::config::RunFile;
-use undertone_run::error::Result;
 use undertone_run::membership::{self, Losses};
 use undertone_run::{RunOptions, Silent, Summary, train};
 

@@ -16,8 +16,8 @@ use undertone_data::{Corpus, Partition, Vocab};
 use undertone_mechanisms::draws;
 use undertone_run::audit::exposure::{Exposed, REPEATS};
 use undertone_run::config::RunFile;
-use undertone_run::error::{Result, RunError};
 use undertone_run::likelihood::{self, Likelihood};
+use undertone_run::{Result, RunError};
 
 use undertone_run::audit::attack::SCHEMA;
 

@@ -14,9 +14,9 @@ use undertone_data::{Corpus, Partition, Split};
 use undertone_mechanisms::draws;
 use undertone_run::audit::attack::{Attack, Membership, SCHEMA, took_part};
 use undertone_run::config::{AuditConfig, RunFile};
-use undertone_run::error::{Result, RunError};
 use undertone_run::likelihood::{self, Likelihood};
 use undertone_run::membership::Losses;
+use undertone_run::{Result, RunError};
 
 use super::attack::{TRAINED_ON, limit_of, measured, statements, trained, without_privacy};
 

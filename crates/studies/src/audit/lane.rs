@@ -23,7 +23,7 @@ use undertone_mechanisms::{IdentityMatrix, Strategy};
 use undertone_run::audit::canaries::{Lane, matched_filters, signal};
 use undertone_run::audit::final_model::{FinalModel, Rounds};
 use undertone_run::audit::record::Control;
-use undertone_run::error::{Result, RunError};
+use undertone_run::{Result, RunError};
 
 /// The run whose mechanism is tested.
 #[derive(Debug, Clone, Copy)]

@@ -2,8 +2,8 @@
 
 use undertone_accounting::audit::Significance;
 use undertone_coordinator::random::Randomness;
+use undertone_run::Result;
 use undertone_run::audit::canaries::{self, CONFIRMATION};
-use undertone_run::error::Result;
 
 use super::lane::{self, LaneInputs, Size};
 use super::noise::NoiseTests;

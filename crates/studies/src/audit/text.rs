@@ -16,8 +16,8 @@ use undertone_run::audit::record::{Audit, Bound, CanaryPlan, Control};
 use undertone_run::audit::text::{LEVEL, check_copy, fix_rates};
 use undertone_run::config::RunFile;
 use undertone_run::config_digest;
-use undertone_run::error::{Result, RunError};
 use undertone_run::likelihood::{self, Likelihood};
+use undertone_run::{Result, RunError};
 
 use super::attack::{trained, without_privacy};
 

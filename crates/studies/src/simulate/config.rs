@@ -8,8 +8,8 @@ use undertone_mechanisms::{Mechanism, Strategy};
 
 use undertone_coordinator::participation::timers::{self, TimersConfig};
 use undertone_run::config::{Override, RunConfig, parse_as};
-use undertone_run::error::{Result, RunError};
 use undertone_run::files;
+use undertone_run::{Result, RunError};
 
 /// A whole simulation; TOML, unknown keys are errors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

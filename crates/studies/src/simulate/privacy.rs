@@ -3,11 +3,11 @@
 use serde::Serialize;
 use undertone_accounting::participation::Participation;
 use undertone_accounting::{Delta, zcdp};
-use undertone_mechanisms::{Certified, Mechanism};
+use undertone_mechanisms::{CertifiedSensitivity, Mechanism};
 
 use undertone_coordinator::participation::exact::{RoundsByUser, exact_squared_sensitivity};
 use undertone_coordinator::participation::observed::Observed;
-use undertone_run::error::{Result, RunError};
+use undertone_run::{Result, RunError};
 
 /// The guarantees of one mechanism for one simulated run, for one user's data being zeroed out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -32,7 +32,7 @@ pub struct Figures {
     /// The schema; `None` where the sets themselves were counted.
     pub participation: Option<Participation>,
     /// Squared sensitivity per squared clip norm.
-    pub sensitivity: Certified,
+    pub sensitivity: CertifiedSensitivity,
     /// Rho of zero-concentrated differential privacy.
     pub rho: f64,
     /// Epsilon at the comparison's delta, exact for Gaussians.
@@ -60,7 +60,7 @@ impl PrivacyComparison {
         if shown.sensitivity().squared < exact.squared {
             exact = shown.sensitivity();
         }
-        let figures = |participation, sensitivity: Certified| {
+        let figures = |participation, sensitivity: CertifiedSensitivity| {
             let rho = sensitivity.squared.rho(planned.noise_multiplier())?;
             Ok::<_, RunError>(Figures {
                 participation,

@@ -8,7 +8,7 @@ use super::config::SimulationConfig;
 use super::privacy::PrivacyComparison;
 use undertone_coordinator::participation::observed::Observed;
 use undertone_coordinator::participation::timers::SimulatedRound;
-use undertone_run::error::Result;
+use undertone_run::Result;
 
 const DAY: u64 = 86_400;
 const HOUR: u64 = 3600;

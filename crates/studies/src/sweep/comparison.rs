@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Sweep, Trial, TrialState};
 use undertone_coordinator::record::GuaranteeRecord;
-use undertone_run::error::Result;
+use undertone_run::Result;
 use undertone_run::metrics::EvaluationRecord;
 use undertone_run::read::RunData;
 

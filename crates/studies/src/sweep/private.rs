@@ -15,11 +15,11 @@ use undertone_coordinator::random::Purpose;
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_mechanisms::draws;
 use undertone_report::ReportError;
-use undertone_run::error::{Result, RunError};
 use undertone_run::files;
 use undertone_run::files::names::{PRIVACY_FILE, SWEEP_FILE};
 use undertone_run::manifest::MANIFEST_FILE;
 use undertone_run::sweep::{CANDIDATES, Score, SweepStatement, measure};
+use undertone_run::{Result, RunError};
 use undertone_run::{RunOptions, Silent};
 
 use super::{Sweep, Trial};

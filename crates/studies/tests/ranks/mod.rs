@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier, Mutex};
 
+use undertone_run::Result;
 use undertone_run::config::RunFile;
-use undertone_run::error::Result;
 use undertone_run::ranks::Ranks;
-use undertone_run::{RunOptions, Silent, lead, train_as_follower};
+use undertone_run::{RunOptions, Silent, train_as_follower, train_as_leader};
 
 const SIZE: usize = 2;
 
@@ -76,6 +76,8 @@ pub(crate) fn trained_by_two(file: &RunFile, options: &RunOptions) -> PathBuf {
         };
         let second = of_rank(1);
         scope.spawn(move || train_as_follower(options, &second).unwrap());
-        lead(file, options, &of_rank(0), &Silent).unwrap().run_dir
+        train_as_leader(file, options, &of_rank(0), &Silent)
+            .unwrap()
+            .run_dir
     })
 }

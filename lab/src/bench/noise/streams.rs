@@ -8,7 +8,8 @@ use undertone_accounting::NoiseMultiplier;
 use undertone_accounting::participation::Participation;
 use undertone_mechanisms::{
     BandedToeplitz, Blt, CorrelatedGaussian, Denominator, History, IdentityMatrix, InverseToeplitz,
-    Mechanism, NoiseKey, NoiseStream, RawSum, Recurrence, ReleaseShape, Shape, Strategy, StreamOptions, Tree,
+    Mechanism, NoiseKey, NoiseStream, RawSum, Recurrence, ReleaseShape, Strategy, StreamOptions, StreamShape,
+    Tree,
 };
 
 use super::Bench;
@@ -58,7 +59,7 @@ fn step_alone(bench: &Bench<'_>, recurrence: &Recurrence) -> anyhow::Result<()> 
         return Ok(());
     }
     let dim = bench.dim();
-    let shape = Shape { rounds: ROUNDS, dim };
+    let shape = StreamShape { rounds: ROUNDS, dim };
     let mut stream = NoiseStream::new(recurrence, shape, 1.0, key(), StreamOptions::default())?;
     let vectors = 2 * (stream.kept_vectors() + 1);
     let mut row = vec![1.0; dim];
@@ -89,7 +90,7 @@ fn stream(
     if !bench.wants(item) {
         return Ok(());
     }
-    let shape = Shape { rounds: ROUNDS, dim };
+    let shape = StreamShape { rounds: ROUNDS, dim };
     let mut stream = NoiseStream::new(&strategy.recurrence(ROUNDS)?, shape, 1.0, key(), options)?;
     let mut row = vec![0.0; dim];
     // Until the ring is full a round sums fewer rows than all those to come: not what is asked for.

@@ -163,7 +163,7 @@ impl Session {
     /// Reads the reply to a check-in.
     pub(super) fn read(body: &[u8]) -> anyhow::Result<Self> {
         let reply: CheckInReply = read("the reply to the check-in", body, limits::MAX_MESSAGE)?;
-        let Some(check_in_reply::What::Assignment(assignment)) = reply.what else {
+        let Some(check_in_reply::Reply::Assignment(assignment)) = reply.reply else {
             bail!("a reply without an assignment");
         };
         Ok(Self {
@@ -183,7 +183,7 @@ impl Session {
     pub(super) fn report(&self, connection: &mut Connection, update: &Update) -> anyhow::Result<()> {
         let reply = connection.exchange(&self.head("POST", "join", &[], 0), &[])?;
         let next: Next = read("the next step", reply.success()?, limits::MAX_MESSAGE)?;
-        let Some(next::What::Upload(grant)) = next.what else {
+        let Some(next::Step::Upload(grant)) = next.step else {
             bail!("an upload grant was expected, got {next:?}");
         };
         ensure!(
@@ -214,8 +214,8 @@ impl Session {
         });
         let reply = connection.exchange(&self.head("POST", "commit", &[], commit.len()), &commit)?;
         let next: Next = read("the next step", reply.success()?, limits::MAX_MESSAGE)?;
-        match next.what {
-            Some(next::What::Wait(_)) => Ok(()),
+        match next.step {
+            Some(next::Step::Wait(_)) => Ok(()),
             other => bail!("the update was not taken: {other:?}"),
         }
     }

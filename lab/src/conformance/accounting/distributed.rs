@@ -2,7 +2,9 @@
 
 use anyhow::ensure;
 use undertone_accounting::AccountingError;
-use undertone_accounting::distributed::{DistributedDiscreteGaussian, RoundedSensitivity, Skellam};
+use undertone_accounting::distributed::{
+    DistributedDiscreteGaussian, DistributedSkellam, RoundedSensitivity,
+};
 use undertone_accounting::rdp::conversion;
 
 use super::EXACT;
@@ -18,7 +20,7 @@ pub(super) fn distributed_discrete_gaussian(case: &Case<'_>) -> anyhow::Result<(
 
 pub(super) fn skellam(case: &Case<'_>) -> anyhow::Result<()> {
     let rounded = rounded(case, 1.0 / case.number("scale")?)?;
-    let sum = Skellam::new(rounded, case.number("central_stddev")?)?;
+    let sum = DistributedSkellam::new(rounded, case.number("central_stddev")?)?;
     composed(case, |order| sum.rdp(order))
 }
 

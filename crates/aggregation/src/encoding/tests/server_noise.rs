@@ -123,10 +123,9 @@ fn residues_near_half_the_modulus_move_nothing_of_the_others() {
     let one = encoded_sum(&round, &encoding, &honest[2..], 9);
     let alone: Vec<u64> = {
         // Rounding follows from the place of a client, so the third is encoded as the third.
-        let all = encoded_sum(&round, &encoding, &honest, 9);
-        let mut rest = encoded_sum(&round, &encoding, &honest[..2], 9);
-        rest.negate();
-        rest.add(&all).unwrap();
+        let mut rest = encoded_sum(&round, &encoding, &honest, 9);
+        rest.sub(&encoded_sum(&round, &encoding, &honest[..2], 9))
+            .unwrap();
         rest.iter()
             .map(|residue| residue << domain.fraction_bits)
             .collect()

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use undertone_accounting::audit::planning::{Plan, Reach};
+use undertone_accounting::audit::planning::{PowerAnalysis, ReachableBound};
 use undertone_accounting::audit::{Significance, planning};
 use undertone_accounting::{Delta, Epsilon};
 use undertone_present::numbers::number;
@@ -32,7 +32,7 @@ struct Shown {
     confidence: f64,
     power: f64,
     #[serde(flatten)]
-    plan: Plan,
+    plan: PowerAnalysis,
     assumption: &'static str,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn run(args: &PlanArgs, output: &Output) -> anyhow::Result<()> {
     let shown = Shown {
         confidence: args.confidence,
         power: planning::POWER,
-        plan: Plan::new(args.canaries, epsilon, delta, significance)?,
+        plan: PowerAnalysis::new(args.canaries, epsilon, delta, significance)?,
         assumption: "scores of all iterates with an exactly Gaussian trade-off; Poisson sampling and the final model alone show less",
     };
     output.show(&shown, || text(&shown))
@@ -62,7 +62,7 @@ pub(super) fn run(args: &PlanArgs, output: &Output) -> anyhow::Result<()> {
 fn text(shown: &Shown) -> String {
     let plan = &shown.plan;
     let confidence = format!("{} %", number(100.0 * shown.confidence));
-    let reach = |reach: &Reach| {
+    let reach = |reach: &ReachableBound| {
         format!(
             "epsilon {} to expect from {} of {} guesses right; {} if all were",
             number(reach.epsilon),

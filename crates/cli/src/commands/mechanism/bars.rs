@@ -6,8 +6,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use undertone_mechanisms::Objective;
 
 use super::compare::Row;
-use undertone_present::chart::{Area, document};
-use undertone_present::curves::{COLOURS, INK, MUTED};
+use undertone_present::chart::{Area, INK, MUTED, document};
+use undertone_present::curves::COLOURS;
 
 const WIDTH: u32 = 880;
 const TOP: i32 = 78;

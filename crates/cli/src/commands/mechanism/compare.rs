@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, gaussian};
 use undertone_mechanisms::optimize::Problem;
-use undertone_mechanisms::{Certified, Losses, Objective};
+use undertone_mechanisms::{CertifiedSensitivity, Losses, Objective};
 use undertone_present::numbers::{number, upper_bound};
 use undertone_run::files::write_atomic;
 
@@ -83,7 +83,7 @@ enum Question {
 pub(super) struct Row {
     kind: Kind,
     pub(super) name: String,
-    sensitivity: Certified,
+    sensitivity: CertifiedSensitivity,
     pub(super) losses: Losses,
     pub(super) memory: Memory,
     /// To make the matrix, its losses and its sensitivity.

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use undertone_mechanisms::optimize::BltDiagnostics;
-use undertone_mechanisms::{Certified, Errors, Losses, Objective, Strategy};
+use undertone_mechanisms::{CertifiedSensitivity, Errors, Losses, Objective, Strategy};
 
 use super::description;
 use super::head::Head;
@@ -47,7 +47,7 @@ struct Found {
     run: Run,
     workload: String,
     objective: Objective,
-    sensitivity: Certified,
+    sensitivity: CertifiedSensitivity,
     losses: Losses,
     errors: Errors,
     memory: Memory,
@@ -82,7 +82,7 @@ pub(super) fn run(args: &OptimizeArgs, output: &Output) -> anyhow::Result<()> {
     let bar = search_bar(kind, output);
     let start = Instant::now();
     let made = kind.make_watched(&problem, &args.setting.sizes, &mut |progress| {
-        bar.set_position((progress.share * BAR as f64) as u64);
+        bar.set_position((progress.fraction * BAR as f64) as u64);
         bar.set_message(format!("step {}", progress.steps));
     });
     let seconds = start.elapsed().as_secs_f64();

@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use serde::Serialize;
 use undertone_accounting::{Delta, Epsilon, Guarantee, NoiseMultiplier, Rho, gaussian};
-use undertone_mechanisms::{Certified, Mechanism, Strategy};
+use undertone_mechanisms::{CertifiedSensitivity, Mechanism, Strategy};
 use undertone_present::numbers::{number, upper_bound};
 
 use super::run::Run;
@@ -124,7 +124,7 @@ impl Stated {
 
 /// The smallest noise multiplier of a sensitivity with the guarantee.
 pub(super) fn noise_multiplier(
-    sensitivity: Certified,
+    sensitivity: CertifiedSensitivity,
     epsilon: Epsilon,
     delta: Delta,
 ) -> anyhow::Result<NoiseMultiplier> {

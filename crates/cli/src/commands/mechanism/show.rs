@@ -9,7 +9,7 @@ use undertone_accounting::NoiseMultiplier;
 use undertone_accounting::participation::{Gap, Participation, Spacing};
 use undertone_accounting::sensitivity::production;
 use undertone_mechanisms::optimize::Problem;
-use undertone_mechanisms::{Blt, Certified, Errors, Losses, Objective, Strategy};
+use undertone_mechanisms::{Blt, CertifiedSensitivity, Errors, Losses, Objective, Strategy};
 use undertone_run::files::write_atomic;
 
 use super::description::{self, Description};
@@ -78,7 +78,7 @@ struct Shown {
     workload: String,
     /// Rounds that the matrix was made for; none where it goes on for ever.
     made_for_rounds: Option<usize>,
-    sensitivity: Certified,
+    sensitivity: CertifiedSensitivity,
     losses: Losses,
     errors: Errors,
     memory: Memory,
@@ -100,7 +100,7 @@ struct Patterns {
 struct Pattern {
     gap: u64,
     /// One value for each number of participations; `None` where so many do not fit.
-    sensitivities: Vec<Option<Certified>>,
+    sensitivities: Vec<Option<CertifiedSensitivity>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -256,7 +256,7 @@ fn patterns(strategy: &Strategy, run: &Run) -> anyhow::Result<Patterns> {
     let mut rows = Vec::new();
     for gap in gaps {
         let gap = Gap::new(gap)?;
-        let cell = |count: &u64| -> anyhow::Result<Option<Certified>> {
+        let cell = |count: &u64| -> anyhow::Result<Option<CertifiedSensitivity>> {
             if gap.fitting(rounds) < *count {
                 return Ok(None);
             }

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use undertone_accounting::participation::{Gap, Participation, Spacing};
 use undertone_mechanisms::optimize::Problem;
-use undertone_mechanisms::{Certified, Losses, Objective, Strategy};
+use undertone_mechanisms::{CertifiedSensitivity, Losses, Objective, Strategy};
 
 use super::kind::{Kind, SizeArgs};
 use super::run::Run;
@@ -36,7 +36,7 @@ pub(super) struct Curve {
 pub(super) struct Point {
     pub(super) value: u64,
     pub(super) max_participation: u64,
-    pub(super) sensitivity: Certified,
+    pub(super) sensitivity: CertifiedSensitivity,
     pub(super) losses: Losses,
 }
 

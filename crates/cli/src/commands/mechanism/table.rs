@@ -1,7 +1,7 @@
 //! Tables and figures that the commands on mechanisms share.
 
 use serde::Serialize;
-use undertone_mechanisms::{Certified, Strategy};
+use undertone_mechanisms::{CertifiedSensitivity, Strategy};
 use undertone_present::numbers::number;
 
 use super::kind::remade_rows;
@@ -20,13 +20,13 @@ pub(super) fn list(values: &[f64], more: bool) -> String {
 }
 
 /// A sensitivity, with a sign where it is an upper bound.
-pub(super) fn sensitivity(certified: Certified) -> String {
+pub(super) fn sensitivity(certified: CertifiedSensitivity) -> String {
     let sign = if certified.exact { "" } else { "~" };
     format!("{sign}{:.4}", certified.squared.sensitivity())
 }
 
 /// A sensitivity in words.
-pub(super) fn certified(sensitivity: Certified) -> String {
+pub(super) fn certified(sensitivity: CertifiedSensitivity) -> String {
     let certified = if sensitivity.exact {
         "exact"
     } else {

@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use undertone_mechanisms::{History, NoiseKey, NoiseStream, Recurrence, Shape, Strategy, StreamOptions};
+use undertone_mechanisms::{
+    History, NoiseKey, NoiseStream, Recurrence, Strategy, StreamOptions, StreamShape,
+};
 
 use super::run::Run;
 
@@ -27,7 +29,7 @@ pub(super) fn seconds_per_round(strategy: &Strategy, run: &Run, dim: u64) -> any
         .min(MAX_COORDINATES)
         .min(dim)
         .max(1);
-    let shape = Shape {
+    let shape = StreamShape {
         rounds: run.rounds,
         dim: usize::try_from(timed)?,
     };

@@ -1,6 +1,6 @@
 //! The state of a keyboard with a suggestion strip, without a terminal.
 
-use undertone_run::error::RunError;
+use undertone_run::RunError;
 
 /// Number of suggestions.
 pub(super) const SUGGESTIONS: usize = 3;

@@ -94,8 +94,8 @@ impl Hand {
             return Err(problem.code());
         }
         let answer: CheckInReply = read("the reply", &reply.body, limits::MAX_MESSAGE).expect("a reply");
-        match answer.what {
-            Some(check_in_reply::What::Assignment(assignment)) => self.assignment = Some(assignment),
+        match answer.reply {
+            Some(check_in_reply::Reply::Assignment(assignment)) => self.assignment = Some(assignment),
             other => panic!("{other:?}"),
         }
         Ok(())
@@ -119,8 +119,8 @@ impl Hand {
 
     /// Joins, and returns the number of coordinates of an update.
     pub(super) fn join(&mut self) -> usize {
-        match self.call(Method::Post, "join", None, Vec::new()).what {
-            Some(next::What::Upload(grant)) => grant.length as usize / 4,
+        match self.call(Method::Post, "join", None, Vec::new()).step {
+            Some(next::Step::Upload(grant)) => grant.length as usize / 4,
             other => panic!("{other:?}"),
         }
     }

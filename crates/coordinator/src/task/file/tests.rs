@@ -471,7 +471,7 @@ fn an_evaluation_names_its_model_and_trains_nothing() {
     evaluation.check_evaluates(&training).unwrap();
     assert_eq!(
         evaluation.purpose,
-        Purpose::Evaluate {
+        TaskPurpose::Evaluate {
             of: "plain".to_owned(),
             loss_cap: 10.0
         }

@@ -11,7 +11,7 @@ use super::super::{
     AggregationConfig, ClipConfig, CohortConfig, EstimatorConfig, ParticipationConfig, PrivacyConfig,
     SchedulePoint, ServerConfig, ServiceConfig, TaskConfig, UserSettings,
 };
-use super::{Purpose, TaskFile, TaskVocabulary, TextRules};
+use super::{TaskFile, TaskPurpose, TaskVocabulary, TextRules};
 use crate::error::{CoordinatorError, Result};
 
 /// The text of a task file. The canonical form has these fields in this order, so the order is part of the format.
@@ -126,7 +126,7 @@ impl TryFrom<TaskText> for TaskFile {
 }
 
 impl TaskText {
-    fn training(&self) -> Result<(Purpose, UserSettings, ClipConfig, ServerConfig)> {
+    fn training(&self) -> Result<(TaskPurpose, UserSettings, ClipConfig, ServerConfig)> {
         for (key, given) in [("of", self.of.is_some()), ("loss_cap", self.loss_cap.is_some())] {
             let reason = "only a task with `kind = \"evaluate\"` has this key";
             exclude(given, key, reason)?;
@@ -137,7 +137,7 @@ impl TaskText {
                 "a table with the local training of a device",
             ));
         };
-        let purpose = Purpose::Train {
+        let purpose = TaskPurpose::Train {
             initial_model: self.initial_model.clone(),
         };
         let clip = self
@@ -147,7 +147,7 @@ impl TaskText {
         Ok((purpose, user_update, clip, self.server.unwrap_or_default()))
     }
 
-    fn evaluation(&self) -> Result<(Purpose, UserSettings, ClipConfig, ServerConfig)> {
+    fn evaluation(&self) -> Result<(TaskPurpose, UserSettings, ClipConfig, ServerConfig)> {
         for (key, given) in [
             ("initial_model", self.initial_model.is_some()),
             ("user_update", self.user_update.is_some()),
@@ -164,7 +164,7 @@ impl TaskText {
                 "the name of the task whose model `kind = \"evaluate\"` measures",
             ));
         };
-        let purpose = Purpose::Evaluate {
+        let purpose = TaskPurpose::Evaluate {
             of,
             loss_cap: self.loss_cap.unwrap_or(LOSS_CAP),
         };
@@ -202,8 +202,8 @@ impl From<TaskFile> for TaskText {
             service: file.service,
         };
         match file.purpose {
-            Purpose::Train { initial_model } => text.initial_model = initial_model,
-            Purpose::Evaluate { of, loss_cap } => {
+            TaskPurpose::Train { initial_model } => text.initial_model = initial_model,
+            TaskPurpose::Evaluate { of, loss_cap } => {
                 (text.kind, text.of, text.loss_cap) = (Kind::Evaluate, Some(of), Some(loss_cap));
                 (text.user_update, text.clip, text.server) = (None, None, None);
             }

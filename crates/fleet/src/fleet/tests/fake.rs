@@ -7,10 +7,10 @@ use undertone_device::{Limits, Method, NetworkLost, PolicyFloors, Reply, Request
 use undertone_models::ModelSpec;
 use undertone_protocol::{
     AggregationRule, Assignment, Blob, Board, CHECKSUM_HEADER, Certificate, CheckIn, CheckInReply, ClipRule,
-    Code, Commit, Deadlines, DeviceBudget, Digest32, Enrol, Enrolled, Guarantee, Kind, Label, Next, Offset,
+    Code, Commit, Deadlines, DeviceBudget, Digest32, Enrol, Enrolled, Guarantee, Label, Next, Offset,
     PROTOCOL_HEADER, Plan, Problem, RequestSignature, RetryWindow, RoundSettings, SIGNATURE_HEADER, Signer,
-    SumMode, TaskCard, TaskState, TrustedKeys, UploadGrant, Verdict, Wait, check_in_reply, checksum_header,
-    clip_rule, crc32c, digest_of, limits, next, read, verify_proof, write,
+    SumMode, TaskCard, TaskKind, TaskState, TrustedKeys, UploadGrant, Verdict, Wait, check_in_reply,
+    checksum_header, clip_rule, crc32c, digest_of, limits, next, read, verify_proof, write,
 };
 
 use crate::clock::{FleetClock, VirtualClock};
@@ -88,7 +88,7 @@ fn plan(terms: Terms) -> Plan {
         task: TASK.to_vec(),
         name: "next-word".to_owned(),
         population: POPULATION.to_owned(),
-        kind: Kind::Train.into(),
+        kind: TaskKind::Train.into(),
         rounds: 1000,
         report_goal: 4,
         model: MODEL.to_owned(),
@@ -172,9 +172,9 @@ fn ok(body: Vec<u8>) -> Reply {
     }
 }
 
-fn step(what: next::What) -> Reply {
+fn step(step: next::Step) -> Reply {
     ok(write(&Next {
-        what: Some(what),
+        step: Some(step),
         retry: None,
     }))
 }
@@ -263,7 +263,7 @@ impl State {
             },
             "join" => {
                 self.uploads.entry(session).or_default().joined = true;
-                step(next::What::Upload(UploadGrant {
+                step(next::Step::Upload(UploadGrant {
                     length: 4 * dim() as u64,
                     chunk: 1024,
                 }))
@@ -272,8 +272,8 @@ impl State {
             "next" => {
                 assert!(query.ends_with("&wait=0"), "{query}");
                 match self.uploads[&session].committed {
-                    true => step(next::What::Verdict(Verdict::Included.into())),
-                    false => step(next::What::Wait(Wait {})),
+                    true => step(next::Step::Verdict(Verdict::Included.into())),
+                    false => step(next::Step::Wait(Wait {})),
                 }
             }
             "abort" => ok(Vec::new()),
@@ -370,7 +370,7 @@ impl State {
         }
         let assignment = self.check_ins[&check_in.checkin].clone();
         ok(write(&CheckInReply {
-            what: Some(check_in_reply::What::Assignment(assignment)),
+            reply: Some(check_in_reply::Reply::Assignment(assignment)),
         }))
     }
 
@@ -428,7 +428,7 @@ impl State {
         let commit: Commit = read("it", body, limits::MAX_MESSAGE).unwrap();
         let upload = self.uploads.get_mut(&session).unwrap();
         if upload.committed {
-            return step(next::What::Wait(Wait {}));
+            return step(next::Step::Wait(Wait {}));
         }
         assert!(upload.joined);
         assert_eq!(commit.crc32c, crc32c(0, &upload.bytes));
@@ -451,7 +451,7 @@ impl State {
             self.reports = 0;
             self.round += 1;
         }
-        step(next::What::Wait(Wait {}))
+        step(next::Step::Wait(Wait {}))
     }
 
     /// The committed uploads.

@@ -111,8 +111,8 @@ impl World<'_> {
             Kind::Join => log.joined = true,
             Kind::Commit => {
                 let next: Next = read("the reply", &reply.body, 1 << 20).unwrap();
-                match next.what {
-                    Some(next::What::Verdict(verdict)) => log.late = verdict == i32::from(Verdict::Late),
+                match next.step {
+                    Some(next::Step::Verdict(verdict)) => log.late = verdict == i32::from(Verdict::Late),
                     _ => log.committed = true,
                 }
             }

@@ -96,7 +96,7 @@ impl Bound {
     ///
     /// # Errors
     /// Counts that do not fit each other, a confidence outside `[0.5, 1)`, an unknown estimator with guesses; from the estimators.
-    pub fn of_counts(self, claim: &GuaranteeRecord) -> Result<Self> {
+    pub(crate) fn of_counts(self, claim: &GuaranteeRecord) -> Result<Self> {
         let (Some(guesses), Some(correct)) = (self.guesses, self.correct) else {
             return Ok(self);
         };

@@ -2,7 +2,7 @@
 
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::kept_examples::Microbatch;
-use undertone_coordinator::participant::Salt;
+use undertone_coordinator::participation::Salt;
 use undertone_coordinator::sampling::Sampling;
 use undertone_coordinator::task::{Algorithm, TaskConfig};
 

@@ -12,7 +12,7 @@ use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::{AbandonReason, AbandonedAttempt, EndReason, LedgerMode, PrivacyReport};
 use undertone_coordinator::server_optimizer::ServerOptimizer;
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
-use undertone_coordinator::task::{LedgerPlace, Purpose, Seeding, TaskFile};
+use undertone_coordinator::task::{LedgerPlace, Seeding, TaskFile, TaskPurpose};
 use undertone_mechanisms::NoiseKey;
 use undertone_models::SequenceModel;
 
@@ -104,7 +104,7 @@ impl World {
         };
         file.validate(seeding).unwrap();
         let trainings = match &file.purpose {
-            Purpose::Train {
+            TaskPurpose::Train {
                 initial_model: Some(_),
             } => vec![Training::Undescribed {}],
             _ => Vec::new(),
@@ -178,8 +178,8 @@ impl World {
     fn head(&self, first: &RoundEntropy) -> RunHead {
         let model = self.model.clone();
         let trained = match self.file.purpose {
-            Purpose::Evaluate { .. } => None,
-            Purpose::Train { .. } => Some(Trained {
+            TaskPurpose::Evaluate { .. } => None,
+            TaskPurpose::Train { .. } => Some(Trained {
                 parameters: model.initial_params(3),
                 optimizer: ServerOptimizer::new(self.file.task.server, model.layout(), self.file.task.rounds),
                 identity: ModelIdentity::new(model.as_ref()),
@@ -271,8 +271,8 @@ impl Made<'_> {
             ledger: &self.ledger,
             metrics: &self.metrics,
             model: match world.file.purpose {
-                Purpose::Train { .. } => Some((world.model.as_ref(), &self.parameters)),
-                Purpose::Evaluate { .. } => None,
+                TaskPurpose::Train { .. } => Some((world.model.as_ref(), &self.parameters)),
+                TaskPurpose::Evaluate { .. } => None,
             },
         }
         .write(folder)

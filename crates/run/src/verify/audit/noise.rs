@@ -5,7 +5,7 @@ use super::super::Run;
 use super::{Place, short};
 use crate::audit::noise::{MAX_REHEARSED, NoiseTest, NoiseTests, of_repeated};
 use crate::error::{Result, RunError};
-use undertone_accounting::audit::noise::{MIN_PAIRS, Tested, holm};
+use undertone_accounting::audit::noise::{MIN_PAIRS, TestResult, holm};
 use undertone_coordinator::sampling::Sampling;
 
 /// The probability below which cohorts of a Poisson sample do not all have one size.
@@ -98,7 +98,7 @@ fn may_be_equal(probability: f64, rounds: usize) -> bool {
 }
 
 /// The written statistic of a test of so many rows and columns, with its p-value; `None` for another test.
-fn tested(test: &NoiseTest, rounds: usize, columns: usize) -> Option<Tested> {
+fn tested(test: &NoiseTest, rounds: usize, columns: usize) -> Option<TestResult> {
     let values = rounds * columns;
     let statistic = match test.name.as_str() {
         // Sums of squares, distances and numbers of pairs.
@@ -106,10 +106,10 @@ fn tested(test: &NoiseTest, rounds: usize, columns: usize) -> Option<Tested> {
         _ => test.statistic,
     };
     Some(match (test.name.as_str(), test.property.as_str()) {
-        ("N1", _) => Tested::of_sum_of_squares(statistic, values),
-        ("N2", "shape") => Tested::of_distance(statistic, values),
-        ("N2", "largest value") => Tested::of_largest(statistic, values),
-        ("N3" | "N4" | "N6" | "N7", _) => Tested::of_normal(statistic),
+        ("N1", _) => TestResult::of_sum_of_squares(statistic, values),
+        ("N2", "shape") => TestResult::of_distance(statistic, values),
+        ("N2", "largest value") => TestResult::of_largest(statistic, values),
+        ("N3" | "N4" | "N6" | "N7", _) => TestResult::of_normal(statistic),
         ("N5", _) => of_repeated(statistic, rounds, columns),
         _ => return None,
     })

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use undertone_protocol::{Digest32, Head, Kind, Signed, read};
+use undertone_protocol::{Digest32, Head, Signed, TaskKind, read};
 use undertone_store::{MAX_HEAD, TaskId, TaskRow};
 
 use super::Dashboard;
@@ -70,7 +70,7 @@ impl ModelView {
         let row = dashboard.find(task)?;
         let mut evaluations = Vec::new();
         for other in dashboard.service.shared().store.tasks()? {
-            if other.task.kind == Kind::Evaluate {
+            if other.task.kind == TaskKind::Evaluate {
                 let measured = dashboard.guarantees.task(&dashboard.service, &other)?.of;
                 let own = other.task.id == row.task.id;
                 if own || measured == Some(row.task.id) {

@@ -1,7 +1,7 @@
 //! One task: its settings, its funnel, its rounds, its attempts and the acts of people.
 
 use serde::Serialize;
-use undertone_coordinator::task::Purpose;
+use undertone_coordinator::task::TaskPurpose;
 use undertone_run::metrics::{MetricsLine, RoundRecord};
 use undertone_store::{AttemptState, Millis, TaskRow};
 
@@ -123,8 +123,8 @@ impl TaskView {
                 max_part: row.task.participation.max_participation(),
                 parameters: counts.trained as u64,
                 of: match &file.purpose {
-                    Purpose::Evaluate { of, .. } => Some(of.clone()),
-                    Purpose::Train { .. } => None,
+                    TaskPurpose::Evaluate { of, .. } => Some(of.clone()),
+                    TaskPurpose::Train { .. } => None,
                 },
             },
             funnel: Funnel {

@@ -150,7 +150,7 @@ async fn commit(
     let added = blocking(move || Ok(of.is_added(session, &asked)?)).await?;
     if !added {
         let granted = ask(front, &shard.leader, session, "grant", headers).await?;
-        if granted.what.is_some() {
+        if granted.step.is_some() {
             shard.left(session);
             return Ok(protobuf(write(&granted)));
         }
@@ -178,12 +178,12 @@ async fn commit(
     })
     .await?;
     let counted = ask(front, &shard.leader, session, "reported", headers).await?;
-    let answer = match counted.what {
-        Some(what) => what,
-        None => next::What::Wait(undertone_protocol::Wait {}),
+    let answer = match counted.step {
+        Some(step) => step,
+        None => next::Step::Wait(undertone_protocol::Wait {}),
     };
     Ok(protobuf(write(&Next {
-        what: Some(answer),
+        step: Some(answer),
         retry: counted.retry,
     })))
 }
@@ -228,7 +228,7 @@ pub(super) async fn about_session(
         "grant" => room.grant(&claims, &at.process),
         "reported" => room.reported_at_shard(&claims, &at.process),
         "refused" => room.give_up(&claims).map(|()| Next {
-            what: None,
+            step: None,
             retry: None,
         }),
         _ => Err(gone()),

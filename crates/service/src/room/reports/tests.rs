@@ -58,7 +58,7 @@ fn requests_beside_a_commit_are_refused_as_busy_and_hold_nobody_up() {
     assert_eq!(room.offset(&claims), Ok(length));
     for _ in 0..2 {
         let answer = room.commit(&claims, &committed(&bytes)).unwrap();
-        assert!(matches!(answer.what, Some(next::What::Wait(_))), "{answer:?}");
+        assert!(matches!(answer.step, Some(next::Step::Wait(_))), "{answer:?}");
     }
     assert_eq!(room.offset(&claims), Ok(length));
 }

@@ -120,7 +120,7 @@ impl Measured {
         )?;
         let file = RunFile::read(&private, &[])?;
         let corpus = Corpus::open(&file.config.data, &file.base, folder.path(), &NoProgress)
-            .map_err(undertone_run::error::RunError::from)?;
+            .map_err(undertone_run::RunError::from)?;
         let model = file.config.task.model.build(corpus.vocab().len())?;
         let start = folder.path().join("public").join(MODEL_FILE);
         let randomness = Randomness::seeded(1);
