@@ -416,7 +416,7 @@ impl Room {
         inner.noted(done)
     }
 
-    fn lose_one(&self, inner: &mut Inner, now: Millis, session: SessionId, at: LostAt) -> Result<()> {
+    fn lose_one(&self, inner: &mut Inner, now: Millis, session: SessionId, mut at: LostAt) -> Result<()> {
         let Some(current) = &mut inner.current else {
             return Ok(());
         };
@@ -427,8 +427,11 @@ impl Room {
             if let Sums::Groups(groups) = &current.sums
                 && let Some(group) = groups.get(device.shard as usize)
             {
-                lock(group).lose(session);
+                at = lock(group).lose(session).unwrap_or(at);
             }
+        }
+        if let Some(state) = current.sessions.get_mut(session) {
+            state.lost_in_group(at);
         }
         let state = match at.counts() {
             true => SessionState::Lost,

@@ -3,15 +3,11 @@
 //! | state | entered when | a loss here |
 //! |---|---|---|
 //! | assigned | the device was admitted | frees the slot, and is no participation |
-//! | configured | it read plan and model | frees the slot, and is no participation |
-//! | training | it has all that it trains with | frees the slot, and is no participation |
 //! | ready | it joined a sum, with its update encoded | counts as a participation |
-//! | keys, shares | the secure sum of its group goes on | counts |
-//! | uploading | its upload began | counts |
 //! | reported | its update was accepted | counts |
-//! | unmasked | it gave the shares that open the sum | counts |
 //!
-//! A session moves forward only. It may skip states, since a device reads blobs where the server need not see it.
+//! A session moves forward only. Plan and model are blobs that any device may read, so the server does not see when a device has them or
+//! trains. What a device of a secure sum does after it joined is the phase of its group.
 
 use std::collections::BTreeMap;
 
@@ -20,37 +16,20 @@ use undertone_store::{Millis, SessionId};
 
 /// The state of a session that was not lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(not(test), expect(dead_code, reason = "the room skips some stages"))]
 pub(crate) enum Stage {
     /// The device has its assignment.
     Assigned,
-    /// The device has plan and model.
-    Configured,
-    /// The device trains.
-    Training,
     /// The device joined a sum, with its update ready.
     Ready,
-    /// The group calls the roll, and makes its roster.
-    Keys,
-    /// The group exchanges sealed shares.
-    Shares,
-    /// The device sends its update.
-    Uploading,
     /// The update was accepted.
     Reported,
-    /// The device gave the shares that open the sum.
-    Unmasked,
 }
 
 /// The point at which a session was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LostAt {
-    /// Before the device had plan and model.
-    Assigned,
-    /// Before the device trained.
-    Configured,
     /// Before the device joined a sum.
-    Training,
+    Assigned,
     /// While its group waited for devices.
     Lobby,
     /// While its group called the roll.
@@ -168,7 +147,8 @@ impl Session {
         self.until = until;
     }
 
-    /// Loses the session. `None` where it has ended already.
+    /// Loses the session. `None` where it has ended already. A device of a group was lost in its phase, which the group
+    /// [says](Self::lost_in_group).
     pub(crate) fn lose(&mut self) -> Option<LostAt> {
         if self.end.is_some() {
             return None;
@@ -176,6 +156,13 @@ impl Session {
         let at = self.point();
         self.end = Some(End::Lost(at));
         Some(at)
+    }
+
+    /// The point at which a lost session was lost, as its group saw it.
+    pub(crate) fn lost_in_group(&mut self, at: LostAt) {
+        if let Some(End::Lost(before)) = &mut self.end {
+            *before = at;
+        }
     }
 
     /// Loses the session if it has not reported in time. After the report the deadlines of its group count.
@@ -207,13 +194,8 @@ impl Session {
     fn point(&self) -> LostAt {
         match self.stage {
             Stage::Assigned => LostAt::Assigned,
-            Stage::Configured => LostAt::Configured,
-            Stage::Training => LostAt::Training,
-            Stage::Ready => LostAt::Lobby,
-            Stage::Keys => LostAt::Keys,
-            Stage::Shares => LostAt::Shares,
-            Stage::Uploading => LostAt::Uploading,
-            Stage::Reported | Stage::Unmasked => LostAt::Reported,
+            Stage::Ready => LostAt::Uploading,
+            Stage::Reported => LostAt::Reported,
         }
     }
 }
@@ -271,17 +253,7 @@ mod tests {
 
     use super::*;
 
-    const STAGES: [Stage; 9] = [
-        Stage::Assigned,
-        Stage::Configured,
-        Stage::Training,
-        Stage::Ready,
-        Stage::Keys,
-        Stage::Shares,
-        Stage::Uploading,
-        Stage::Reported,
-        Stage::Unmasked,
-    ];
+    const STAGES: [Stage; 3] = [Stage::Assigned, Stage::Ready, Stage::Reported];
 
     #[test]
     fn a_loss_counts_from_ready_on() {
@@ -297,9 +269,20 @@ mod tests {
     }
 
     #[test]
+    fn a_group_says_where_its_device_was_lost_and_ends_no_session() {
+        let mut session = Session::new(10);
+        session.reach(Stage::Ready).unwrap();
+        session.lost_in_group(LostAt::Shares);
+        assert_eq!(session.end(), None);
+        session.lose();
+        session.lost_in_group(LostAt::Shares);
+        assert_eq!(session.end(), Some(End::Lost(LostAt::Shares)));
+    }
+
+    #[test]
     fn a_late_report_is_no_participation() {
         let mut session = Session::new(10);
-        session.reach(Stage::Uploading).unwrap();
+        session.reach(Stage::Ready).unwrap();
         assert!(session.late() && !session.late());
         assert!(!session.counts());
         assert_eq!(session.reach(Stage::Reported), Err(OutOfTurn::Ended(End::Late)));
@@ -317,21 +300,21 @@ mod tests {
         assert_eq!(sessions.expire(25), [(id(1), LostAt::Assigned)]);
         sessions.get_mut(id(3)).unwrap().extend(40);
         assert_eq!(sessions.expire(39), []);
-        assert_eq!(sessions.expire(40), [(id(3), LostAt::Lobby)]);
+        assert_eq!(sessions.expire(40), [(id(3), LostAt::Uploading)]);
         assert_eq!(sessions.iter().count(), 3);
     }
 
     proptest! {
         #[test]
-        fn a_session_never_goes_back_and_ends_once(steps in prop::collection::vec((0..12usize, 0..50u64), 0..40)) {
+        fn a_session_never_goes_back_and_ends_once(steps in prop::collection::vec((0..6usize, 0..50u64), 0..40)) {
             let mut session = Session::new(25);
             let mut now = 0;
             for (step, later) in steps {
                 let (before, ended) = (session.stage(), session.end());
                 match step {
-                    9 => { let _ = session.lose(); }
-                    10 => { let _ = session.late(); }
-                    11 => { now += later; let _ = session.expire(now); }
+                    3 => { let _ = session.lose(); }
+                    4 => { let _ = session.late(); }
+                    5 => { now += later; let _ = session.expire(now); }
                     stage => {
                         let moved = session.reach(STAGES[stage]);
                         prop_assert_eq!(moved.is_ok(), ended.is_none() && STAGES[stage] >= before);

@@ -95,7 +95,7 @@ fn a_lost_slot_is_given_again_until_the_target_is_reached() {
     assert_eq!(full, [Effect::CloseSelection, Effect::WakeAt(1200)]);
     assert_eq!((attempt.state(), attempt.free()), (AttemptState::Reporting, 0));
     // After the selection a lost slot stays lost.
-    assert_eq!(attempt.on(4, Event::Lost(id(3), LostAt::Training)), []);
+    assert_eq!(attempt.on(4, Event::Lost(id(3), LostAt::Assigned)), []);
     assert_eq!((attempt.counts().open, attempt.counts().lost), (2, 2));
 }
 
@@ -137,8 +137,8 @@ fn nobody_waits_for_a_deadline_that_changes_nothing() {
     assert_eq!(last, [Effect::Release]);
     let (mut attempt, _) = plain(3, 3, 2);
     (1..=3).for_each(|number| drop(slot(&mut attempt, 1, number)));
-    attempt.on(2, Event::Lost(id(1), LostAt::Training));
-    let hopeless = attempt.on(2, Event::Lost(id(2), LostAt::Training));
+    attempt.on(2, Event::Lost(id(1), LostAt::Assigned));
+    let hopeless = attempt.on(2, Event::Lost(id(2), LostAt::Assigned));
     assert_eq!(hopeless, [Effect::Abandon(AbandonReason::Few)]);
 }
 
@@ -186,7 +186,7 @@ fn a_lobby_waits_for_nobody_after_the_selection() {
     slot(&mut attempt, 1, 3);
     assert_eq!(attempt.state(), AttemptState::Reporting);
     assert_eq!(attempt.on(2, Event::Ready(id(2))), [Effect::WakeAt(62)]);
-    let closed = attempt.on(3, Event::Lost(id(3), LostAt::Training));
+    let closed = attempt.on(3, Event::Lost(id(3), LostAt::Assigned));
     assert_eq!(closed, [Effect::CloseLobby(0), Effect::WakeAt(1200)]);
 }
 
@@ -359,11 +359,7 @@ fn phases() -> impl Strategy<Value = Phase> {
 fn ops() -> impl Strategy<Value = Op> {
     let session = || (0..24u8).prop_map(id);
     let shard = || 0..4u32;
-    let lost = prop_oneof![
-        Just(LostAt::Assigned),
-        Just(LostAt::Training),
-        Just(LostAt::Uploading)
-    ];
+    let lost = prop_oneof![Just(LostAt::Assigned), Just(LostAt::Uploading)];
     let event = prop_oneof![
         2 => Just(Event::Tick),
         30 => (session(), shard()).prop_map(|(session, shard)| Event::Slot { session, shard }),
@@ -525,8 +521,12 @@ fn no_list_of_operations_breaks_an_attempt() {
     run_lists(256);
 }
 
-#[test]
-#[ignore = "takes minutes: 100,000 lists"]
-fn no_list_of_operations_breaks_an_attempt_in_many_lists() {
-    run_lists(100_000);
+mod by_hand {
+    use super::*;
+
+    #[test]
+    #[ignore = "takes minutes: 100,000 lists"]
+    fn no_list_of_operations_breaks_an_attempt_in_many_lists() {
+        run_lists(100_000);
+    }
 }

@@ -12,7 +12,6 @@ use crate::session::{End, LostAt, Session, Stage};
 pub(crate) struct Passage {
     pub(crate) attempts: u64,
     pub(crate) assigned: u64,
-    pub(crate) configured: u64,
     pub(crate) joined: u64,
     pub(crate) reported: u64,
     pub(crate) included: u64,
@@ -33,7 +32,6 @@ impl Passage {
     pub(crate) fn add(&mut self, session: &Session, included: bool) {
         let stage = session.stage();
         self.assigned += 1;
-        self.configured += u64::from(stage >= Stage::Configured);
         self.joined += u64::from(stage >= Stage::Ready);
         self.reported += u64::from(stage >= Stage::Reported);
         self.included += u64::from(included);
@@ -48,16 +46,13 @@ impl Passage {
     pub(crate) fn shown(&self) -> Passed {
         let stages = [
             ("assigned", self.assigned),
-            ("configured", self.configured),
             ("joined", self.joined),
             ("reported", self.reported),
             ("included", self.included),
         ];
         let at = |at: LostAt| self.lost.get(&at).copied().unwrap_or(0);
         let lost = [
-            ("before plan and model arrived", at(LostAt::Assigned)),
-            ("before training", at(LostAt::Configured)),
-            ("while training", at(LostAt::Training)),
+            ("before its update was ready", at(LostAt::Assigned)),
             ("while its group gathered", at(LostAt::Lobby)),
             ("while its group made keys", at(LostAt::Keys)),
             ("before it sent its shares", at(LostAt::Shares)),
@@ -81,7 +76,6 @@ impl Metrics {
         let all = inner.passages.entry(task).or_default();
         all.attempts += 1;
         all.assigned += attempt.assigned;
-        all.configured += attempt.configured;
         all.joined += attempt.joined;
         all.reported += attempt.reported;
         all.included += attempt.included;
@@ -112,7 +106,6 @@ mod tests {
             session.reach(Stage::Reported).unwrap();
             passage.add(&session, true);
             let mut lost = Session::new(1000);
-            lost.reach(Stage::Training).unwrap();
             lost.lose();
             passage.add(&lost, false);
             if number == 0 {
@@ -127,14 +120,13 @@ mod tests {
             passed.stages,
             [
                 ("assigned", Some(50)),
-                ("configured", Some(50)),
                 ("joined", Some(30)),
                 ("reported", Some(30)),
                 ("included", Some(20)),
             ]
         );
         let cell = |name: &str| passed.lost.iter().find(|(found, _)| *found == name).unwrap().1;
-        assert_eq!(cell("while training"), Some(20));
+        assert_eq!(cell("before its update was ready"), Some(20));
         assert_eq!(cell("reported after the goal"), None);
     }
 }

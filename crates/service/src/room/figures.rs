@@ -140,13 +140,7 @@ impl Room {
 fn stage(stage: Stage) -> &'static str {
     match stage {
         Stage::Assigned => "assigned",
-        Stage::Configured => "configured",
-        Stage::Training => "training",
         Stage::Ready => "ready",
-        Stage::Keys => "keys",
-        Stage::Shares => "shares",
-        Stage::Uploading => "uploading",
         Stage::Reported => "reported",
-        Stage::Unmasked => "unmasked",
     }
 }

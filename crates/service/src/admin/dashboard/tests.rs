@@ -354,7 +354,6 @@ async fn counts_of_fewer_than_ten_devices_are_hidden_and_others_move_in_steps_of
         async || shown.get("/api/overview").await.json()["overview"]["tasks"][0]["attempt"]["stages"].clone();
     let hidden = json!([
         ["assigned", null],
-        ["configured", null],
         ["joined", null],
         ["reported", null],
         ["included", null]
@@ -416,7 +415,7 @@ async fn no_answer_names_a_subject_a_device_a_session_or_a_user() {
     let view = shown.get(&format!("/api/tasks/{}", shown.task())).await.json();
     assert_eq!(view["attempts"][0]["reason"], "operator");
     assert_eq!(view["funnel"]["stages"][0], json!(["assigned", 20]));
-    assert_eq!(view["funnel"]["stages"][2], json!(["joined", null]));
+    assert_eq!(view["funnel"]["stages"][1], json!(["joined", null]));
     // The 25 sessions count, since none of them was lost before it was ready.
     let privacy = shown
         .get(&format!("/api/tasks/{}/privacy", shown.task()))
@@ -492,6 +491,7 @@ async fn event_with(stream: &mut axum::body::BodyDataStream, text: &str) -> Stri
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "slow"]
 async fn a_change_reaches_every_page_that_watches_and_the_end_of_the_service_ends_the_streams() {
     let shown = Shown::new(4);
     let open = async || {

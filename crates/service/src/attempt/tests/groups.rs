@@ -124,12 +124,6 @@ impl World {
             let session = session(place);
             assert!(world.sessions.assign(session, 900 * SECOND));
             world.event(Event::Slot { session, shard });
-            world
-                .sessions
-                .get_mut(session)
-                .unwrap()
-                .reach(Stage::Configured)
-                .unwrap();
             let trained = world.rng.next_u64() % (120 * SECOND);
             world.actions.push(Reverse((trained, Action::Join(place))));
         }
@@ -169,17 +163,10 @@ impl World {
                 self.lose(*session, *at);
             }
         }
-        if let Change::Entered { phase, .. } = &change {
+        if let Change::Entered { .. } = &change {
             for place in (0..DEVICES).filter(|place| self.devices[*place].shard == shard) {
-                let stage = match phase {
-                    Phase::Keys => Stage::Keys,
-                    Phase::Shares => Stage::Shares,
-                    Phase::Inputs => Stage::Uploading,
-                    _ => Stage::Reported,
-                };
                 let open = self.sessions.get_mut(session(place)).unwrap();
                 if open.end().is_none() && open.stage() >= Stage::Ready {
-                    open.reach(stage).unwrap();
                     let later = self.now + self.rng.next_u64() % (15 * SECOND);
                     self.actions.push(Reverse((later, Action::Poll(place))));
                 }
@@ -202,7 +189,8 @@ impl World {
 
     fn lose(&mut self, session: SessionId, at: LostAt) {
         let open = self.sessions.get_mut(session).unwrap();
-        assert_eq!(open.lose(), Some(at));
+        assert!(open.lose().is_some());
+        open.lost_in_group(at);
         assert!(self.lost.insert(session));
     }
 
@@ -216,8 +204,8 @@ impl World {
         let group = &mut self.groups[shard as usize];
         if group.join(session(place), user, &device.keys).is_err() {
             // The lobby has closed, so the device sends nothing.
-            self.lose(session(place), LostAt::Configured);
-            self.event(Event::Lost(session(place), LostAt::Configured));
+            self.lose(session(place), LostAt::Assigned);
+            self.event(Event::Lost(session(place), LostAt::Assigned));
         } else {
             self.sessions
                 .get_mut(session(place))
@@ -359,6 +347,7 @@ fn simulate(threat_model: ThreatModel, percent: u64, seed: u64) -> Option<usize>
 }
 
 #[test]
+#[ignore = "slow"]
 fn an_attempt_without_drop_outs_releases() {
     for threat_model in [ThreatModel::HonestButCurious, ThreatModel::Active] {
         // All devices are trained within two minutes, and a lobby waits one minute from its minimum on: some come too late.
@@ -368,6 +357,7 @@ fn an_attempt_without_drop_outs_releases() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn drop_outs_end_in_a_right_sum_or_in_none() {
     for threat_model in [ThreatModel::HonestButCurious, ThreatModel::Active] {
         for (percent, seeds) in [(5, 8), (10, 8), (30, 12)] {

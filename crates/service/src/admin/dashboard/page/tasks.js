@@ -12,7 +12,7 @@ const STATES = {
 };
 
 const STAGES = {
-  assigned: "assigned", configured: "have plan and model", joined: "trained and joined", reported: "reported", included: "in a release",
+  assigned: "assigned", joined: "trained and joined", reported: "reported", included: "in a release",
 };
 
 const REASONS = {
