@@ -203,6 +203,7 @@ fn no_package_of_the_product_depends_on_the_lab() {
 
 /// Devices and services embed these crates, so what they link must stay small and pure.
 #[test]
+#[ignore = "slow"]
 fn the_inner_crates_link_no_files_threads_of_others_or_terminals() {
     const FORBIDDEN: [&str; 9] = [
         "parquet",

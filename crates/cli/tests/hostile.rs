@@ -9,6 +9,7 @@ use undertone_hostile::{World, commands};
 const COMMANDS: u64 = 120;
 
 #[test]
+#[ignore = "slow"]
 fn commands_on_changed_run_directories_do_no_more_than_end_in_an_error() {
     let program = Path::new(env!("CARGO_BIN_EXE_undertone"));
     let folder = tempfile::tempdir().expect("a folder");

@@ -169,6 +169,7 @@ macro_rules! pages {
         $(
             mod $name {
                 #[test]
+                #[ignore = "slow"]
                 fn every_block_of_the_page_runs() {
                     super::check($page, $before);
                 }

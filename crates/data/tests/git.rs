@@ -247,6 +247,7 @@ fn signatures_fsmonitor_and_textconv_run_no_command_in_a_bare_or_full_repository
 }
 
 #[test]
+#[ignore = "slow"]
 fn pipes_in_place_of_files_do_not_block_an_import() {
     let pipe = |path: &Path| {
         let _ = fs::remove_file(path);

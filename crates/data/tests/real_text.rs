@@ -44,6 +44,7 @@ fn the_small_commit_corpus_has_its_known_counts() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn public_vocabulary_is_the_published_one() {
     let Some(data) = data() else { return };
     let directory = TempDir::new().unwrap();

@@ -228,6 +228,7 @@ fn closed_and_invented_handles_are_refused_by_every_function() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn texts_are_counted_cleared_and_forgotten() {
     let folder = tempfile::tempdir().unwrap();
     let device = open(folder.path());

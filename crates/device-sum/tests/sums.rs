@@ -53,6 +53,7 @@ proptest! {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn layers_with_strides_have_the_bits_of_the_processor(
         updates in prop::collection::vec(hostile(26), 1..5),
         weights in weights(5),
@@ -94,6 +95,7 @@ proptest! {
 
     /// Assumption A1 for these kernels: the bits of a unit depend on nothing but its values.
     #[test]
+    #[ignore = "slow"]
     fn a_unit_has_the_same_norm_in_any_slot_beside_any_neighbours(
         unit in hostile(26),
         neighbours in prop::collection::vec(hostile(26), 4),
@@ -119,6 +121,7 @@ proptest! {
 
     /// One unit more or less changes the sum by its own integers alone.
     #[test]
+    #[ignore = "slow"]
     fn a_unit_moves_the_sum_by_its_own_integers_whatever_else_is_there(
         updates in prop::collection::vec(hostile(16), 1..5),
         weights in weights(5),
@@ -142,6 +145,7 @@ proptest! {
 
 /// Several threads of several blocks have values here, so that every path of the reduction runs.
 #[test]
+#[ignore = "slow"]
 fn a_long_update_has_the_bits_of_the_processor_in_blocks_of_many_threads() {
     let len = 70_001;
     let update = |seed: u32| -> Vec<f32> {

@@ -410,6 +410,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn a_folder_opens_once_with_its_own_key_and_population() {
         let folder = tempfile::tempdir().unwrap();
         let mut keys = MemoryKeyStore::default();

@@ -59,6 +59,7 @@ fn sent(service: &Service, call: &str) -> usize {
 
 /// The honest server is the control: devices with these floors do take part.
 #[test]
+#[ignore = "slow"]
 fn an_honest_server_gets_the_vectors_of_devices_with_the_compiled_floors() {
     let mut service = service(strict(50));
     let mut members = devices();
@@ -107,6 +108,7 @@ fn a_server_that_invents_the_clients_gets_no_vector() {
 
 /// The server calls all but 29 devices lost, one fewer than the floor, to open the sum of those.
 #[test]
+#[ignore = "slow"]
 fn a_server_that_lies_about_drop_outs_gets_no_signature_and_no_share() {
     let few = || Members::of(DEVICES as u32, |index| index < 29);
     let mut service = service(strict(50));
@@ -130,6 +132,7 @@ fn a_server_that_lies_about_drop_outs_gets_no_signature_and_no_share() {
 
 /// Everybody has signed who is there, and the request to open names fewer.
 #[test]
+#[ignore = "slow"]
 fn a_server_that_opens_another_set_than_the_signed_one_gets_no_share() {
     let mut service = service(strict(50));
     service.lies.next = Some(Box::new(|message| {

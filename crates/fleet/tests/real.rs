@@ -201,6 +201,7 @@ fn in_process(
 }
 
 #[test]
+#[ignore = "slow"]
 fn plain_with_faults_malice_and_shared_subjects() {
     in_process(PLAIN, 80, 2, 2, |config| {
         config.subjects = 40;
@@ -231,6 +232,7 @@ fn plain_with_faults_malice_and_shared_subjects() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_secure_task_completes_despite_drop_outs_and_malice() {
     in_process(SECURE, 60, 2, 1, |config| {
         let kinds = [
@@ -261,6 +263,7 @@ fn a_secure_task_completes_despite_drop_outs_and_malice() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn over_http_through_a_proxy_that_cuts() {
     let folder = tempfile::tempdir().unwrap();
     let shared = undertone_service::data_folder::open(folder.path(), None).unwrap();
@@ -326,14 +329,18 @@ fn over_http_through_a_proxy_that_cuts() {
     host.stop();
 }
 
-#[test]
-#[ignore = "long: a thousand devices"]
-fn a_thousand_devices_complete_a_task() {
-    let text = PLAIN
-        .replace(
-            "users_per_round = 8, population = 100",
-            "users_per_round = 300, population = 5000",
-        )
-        .replace("noise_multiplier = 2.0", "noise_multiplier = 20.0");
-    in_process(&text, 2000, 2, 2, |config| config.workers = 4);
+mod by_hand {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: a thousand devices"]
+    fn a_thousand_devices_complete_a_task() {
+        let text = PLAIN
+            .replace(
+                "users_per_round = 8, population = 100",
+                "users_per_round = 300, population = 5000",
+            )
+            .replace("noise_multiplier = 2.0", "noise_multiplier = 20.0");
+        in_process(&text, 2000, 2, 2, |config| config.workers = 4);
+    }
 }

@@ -290,6 +290,7 @@ fn setup(keys: &Keys) -> Setup {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_service_that_loses_a_tenth_of_its_devices_learns_as_much_as_the_simulation() {
     Case {
         users: 2600,
@@ -302,16 +303,20 @@ fn a_service_that_loses_a_tenth_of_its_devices_learns_as_much_as_the_simulation(
     .compare();
 }
 
-#[test]
-#[ignore = "five minutes: the quickstart's population and model"]
-fn the_quickstart_population_learns_as_much_from_a_service_that_loses_a_tenth_of_its_devices() {
-    Case {
-        users: 20_000,
-        words: 1000,
-        rounds: 100,
-        min_sep: 20,
-        embed: 32,
-        hidden: 64,
+mod by_hand {
+    use super::*;
+
+    #[test]
+    #[ignore = "five minutes: the quickstart's population and model"]
+    fn the_quickstart_population_learns_as_much_from_a_service_that_loses_a_tenth_of_its_devices() {
+        Case {
+            users: 20_000,
+            words: 1000,
+            rounds: 100,
+            min_sep: 20,
+            embed: 32,
+            hidden: 64,
+        }
+        .compare();
     }
-    .compare();
 }

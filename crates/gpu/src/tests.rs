@@ -362,6 +362,7 @@ fn grid(number: usize) -> Emulator {
 }
 
 #[test]
+#[ignore = "slow"]
 fn an_update_has_the_same_bits_in_any_slot_beside_any_users_on_any_grid() {
     for spec in specs() {
         for keys in [

@@ -455,6 +455,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn a_digest_is_that_of_the_values_and_changes_no_bit() {
         let key = || NoiseKey::from_bytes([3; 32]);
         check_digests(|_| |round, average| NonPrivate.privatize(round, average));

@@ -335,6 +335,7 @@ fn hostile_indexes_are_refused() {
 
 /// Changed bytes of every file end in a model or in an error, never in a panic or in memory for a model that the files do not hold.
 #[test]
+#[ignore = "slow"]
 fn damaged_files_end_in_a_model_or_an_error() {
     let mut refused = 0;
     for folder in ["llama", "qwen3", "gemma"] {

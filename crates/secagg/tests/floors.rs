@@ -56,6 +56,7 @@ fn shares_of_both_kinds(mut lab: Lab, about: u32) -> (u32, u32) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn attack_01_a_device_refuses_the_sessions_in_which_a_lying_server_reads_a_vector() {
     // n = 100, k = 22, t = 11: the parameters of the table for an honest-but-curious server.
     let topology = Topology::new(100, 22, 11).unwrap();
@@ -350,6 +351,7 @@ fn attack_18_graphs_on_which_corrupt_clients_meet_by_chance_are_refused() {
 
 /// The compiled floors admit a session that works: 60 devices, an eighth of them lost at each of two points.
 #[test]
+#[ignore = "slow"]
 fn devices_with_compiled_floors_complete_a_session() {
     let topology = Topology::full(60, 38).unwrap();
     let lab = Lab::on_devices(with_survivors(ACTIVE, 30), topology, &Floors::COMPILED, 9);

@@ -203,15 +203,20 @@ fn sequences(first: u64, count: u64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn random_sequences_of_messages_open_no_secret_twice() {
     sequences(0, 300);
 }
 
-#[test]
-#[ignore = "a million sequences take most of an hour"]
-fn a_million_random_sequences_open_no_secret_twice() {
-    for part in 0..100 {
-        sequences((1 << 20) + 10_000 * part, 10_000);
+mod by_hand {
+    use super::*;
+
+    #[test]
+    #[ignore = "a million sequences take most of an hour"]
+    fn a_million_random_sequences_open_no_secret_twice() {
+        for part in 0..100 {
+            sequences((1 << 20) + 10_000 * part, 10_000);
+        }
     }
 }
 

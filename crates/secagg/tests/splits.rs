@@ -107,6 +107,7 @@ fn bears(topology: Topology) -> u32 {
 }
 
 #[test]
+#[ignore = "slow"]
 fn no_split_of_an_active_session_opens_a_secret_twice_or_two_sums() {
     let (mut shares, mut disagreed) = (0, 0);
     for seed in 0..200 {
@@ -133,6 +134,7 @@ fn no_split_of_an_active_session_opens_a_secret_twice_or_two_sums() {
 
 /// The check above can fail: without signatures and with `2 t <= k`, the same server opens both secrets of some client.
 #[test]
+#[ignore = "slow"]
 fn splits_of_honest_but_curious_sessions_open_secrets_twice() {
     let topology = Topology::new(16, 6, 2).unwrap();
     let opened = (0..20).filter(|seed| {

@@ -166,24 +166,10 @@ fn random_sessions(first: u64, count: u64, max: u32) -> u64 {
 }
 
 #[test]
+#[ignore = "slow"]
 fn random_sessions_are_exact() {
     let summed = random_sessions(0, 120, 50);
     assert!(summed > 60, "{summed} of 120 gave a sum");
-}
-
-/// About half an hour on one core.
-#[test]
-#[ignore = "ten thousand sessions of up to 300 clients take half an hour"]
-fn ten_thousand_random_sessions_are_exact() {
-    let mut summed = 0;
-    for thousand in 0..10 {
-        summed += random_sessions(1_000_000 + 1000 * thousand, 1000, 300);
-        println!(
-            "{summed} of {} sessions gave a sum, all exact",
-            1000 * (thousand + 1)
-        );
-    }
-    assert!(summed > 5000);
 }
 
 /// Every subset of clients lost at one point, for every number of clients up to `max`, full and sparse graphs.
@@ -262,19 +248,13 @@ fn bearable(clients: u32, graph: GraphChoice, point: DropOut, lost: u32) -> bool
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_subset_lost_at_every_point() {
     let (summed, refused) = every_subset(5);
     assert!(
         summed > 200 && refused > 100,
         "{summed} summed, {refused} refused"
     );
-}
-
-#[test]
-#[ignore = "every subset of up to 8 clients takes minutes"]
-fn every_subset_of_eight_lost_at_every_point() {
-    let (summed, refused) = every_subset(8);
-    println!("{summed} sums, all exact; {refused} refusals");
 }
 
 fn thousand(percent: u32, clients: u32) {
@@ -317,16 +297,43 @@ fn thousand(percent: u32, clients: u32) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn seventy_clients_of_whom_a_third_are_lost() {
     thousand(30, 70);
 }
 
-#[test]
-#[ignore = "sixteen sessions of a thousand clients take minutes"]
-fn a_thousand_clients_give_the_exact_sum() {
-    for percent in [0, 5, 10, 30] {
-        thousand(percent, 1000);
-        println!("n 1000, {percent} % lost at each of four points: exact");
+mod by_hand {
+    use super::*;
+
+    /// About half an hour on one core.
+    #[test]
+    #[ignore = "ten thousand sessions of up to 300 clients take half an hour"]
+    fn ten_thousand_random_sessions_are_exact() {
+        let mut summed = 0;
+        for thousand in 0..10 {
+            summed += random_sessions(1_000_000 + 1000 * thousand, 1000, 300);
+            println!(
+                "{summed} of {} sessions gave a sum, all exact",
+                1000 * (thousand + 1)
+            );
+        }
+        assert!(summed > 5000);
+    }
+
+    #[test]
+    #[ignore = "every subset of up to 8 clients takes minutes"]
+    fn every_subset_of_eight_lost_at_every_point() {
+        let (summed, refused) = every_subset(8);
+        println!("{summed} sums, all exact; {refused} refusals");
+    }
+
+    #[test]
+    #[ignore = "sixteen sessions of a thousand clients take minutes"]
+    fn a_thousand_clients_give_the_exact_sum() {
+        for percent in [0, 5, 10, 30] {
+            thousand(percent, 1000);
+            println!("n 1000, {percent} % lost at each of four points: exact");
+        }
     }
 }
 

@@ -266,6 +266,7 @@ fn child(test: &str, folder: &Path, shell: Option<&str>) -> Command {
         .args([
             &format!("kill_tests::{test}"),
             "--exact",
+            "--include-ignored",
             "--nocapture",
             "--test-threads=1",
         ])
@@ -496,6 +497,7 @@ fn fail_points() -> Vec<String> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_process_that_is_killed_anywhere_leaves_whole_transactions() {
     const TEST: &str = "a_process_that_is_killed_anywhere_leaves_whole_transactions";
     if is_child() {
@@ -544,6 +546,7 @@ fn a_process_that_is_killed_anywhere_leaves_whole_transactions() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_prefix_of_the_log_is_a_whole_state() {
     const TEST: &str = "every_prefix_of_the_log_is_a_whole_state";
     if is_child() {
@@ -584,6 +587,7 @@ fn every_prefix_of_the_log_is_a_whole_state() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_process_whose_files_may_not_grow_leaves_whole_transactions() {
     const TEST: &str = "a_process_whose_files_may_not_grow_leaves_whole_transactions";
     if is_child() {

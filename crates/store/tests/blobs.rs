@@ -323,6 +323,7 @@ fn names_of_other_programs_are_not_numbers() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
+    #[ignore = "slow"]
     fn any_bytes_come_back_from_any_offset(bytes in proptest::collection::vec(any::<u8>(), 0..300_000), cut in 0.0f64..=1.0) {
         let folder = tempfile::tempdir().unwrap();
         let blobs = FolderBlobs::open(folder.path()).unwrap();

@@ -673,29 +673,35 @@ fn histories(cases: u32, steps: usize, database: impl Fn() -> World) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn ten_thousand_histories_keep_the_invariants_on_both_stores() {
     histories(10_000, 30, World::sqlite);
 }
 
-#[test]
-#[ignore = "takes ten times as long as the test above"]
-fn a_hundred_thousand_histories_keep_the_invariants_on_both_stores() {
-    histories(100_000, 30, World::sqlite);
-}
-
 #[cfg(feature = "postgres")]
 #[test]
+#[ignore = "slow"]
 fn two_hundred_histories_keep_the_invariants_in_postgres() {
     if World::postgres(false).is_some() {
         histories(200, 30, || World::postgres(false).unwrap());
     }
 }
 
-#[cfg(feature = "postgres")]
-#[test]
-#[ignore = "takes ten minutes"]
-fn ten_thousand_histories_keep_the_invariants_in_postgres() {
-    if World::postgres(false).is_some() {
-        histories(10_000, 30, || World::postgres(false).unwrap());
+mod by_hand {
+    use super::*;
+
+    #[test]
+    #[ignore = "takes ten times as long as the test above"]
+    fn a_hundred_thousand_histories_keep_the_invariants_on_both_stores() {
+        histories(100_000, 30, World::sqlite);
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    #[ignore = "takes ten minutes"]
+    fn ten_thousand_histories_keep_the_invariants_in_postgres() {
+        if World::postgres(false).is_some() {
+            histories(10_000, 30, || World::postgres(false).unwrap());
+        }
     }
 }

@@ -20,6 +20,7 @@ fn open_at(url: &str, clock: &ManualClock) -> Postgres {
 
 /// A hundred subjects check in at four processes at once, each at all of them: each is admitted once, and no place is given twice.
 #[test]
+#[ignore = "slow"]
 fn processes_that_admit_at_once_admit_each_subject_once() {
     let Some(server) = shared() else { return };
     let (url, clock) = (server.database(), ManualClock::at(BEGIN));
@@ -62,6 +63,7 @@ fn processes_that_admit_at_once_admit_each_subject_once() {
 
 /// Two processes lease a task at once, 50 times: one of them gets it, and the fence grows by one.
 #[test]
+#[ignore = "slow"]
 fn of_two_processes_one_leads() {
     let Some(server) = shared() else { return };
     let (url, clock) = (server.database(), ManualClock::at(BEGIN));
@@ -88,6 +90,7 @@ fn of_two_processes_one_leads() {
 
 /// The server loses power after admissions: whatever it forgot, no attempt that was open then is released.
 #[test]
+#[ignore = "slow"]
 fn an_attempt_that_was_open_in_a_crash_is_never_released() {
     let Some(mut server) = Server::start() else { return };
     let (url, clock) = (server.database(), ManualClock::at(BEGIN));
@@ -127,6 +130,7 @@ fn an_attempt_that_was_open_in_a_crash_is_never_released() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_process_that_is_alone_keeps_others_of_its_kind_out() {
     let Some(server) = shared() else { return };
     let url = server.database();
@@ -148,6 +152,7 @@ fn a_process_that_is_alone_keeps_others_of_its_kind_out() {
 
 /// The clock is the server's, and never goes back.
 #[test]
+#[ignore = "slow"]
 fn the_time_is_that_of_the_server() {
     let Some(server) = shared() else { return };
     let store = Postgres::open(&server.database()).unwrap();
@@ -163,6 +168,7 @@ fn the_time_is_that_of_the_server() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn two_processes_that_open_an_empty_database_both_find_one_schema() {
     let Some(server) = shared() else { return };
     let url = server.database();
@@ -179,6 +185,7 @@ fn two_processes_that_open_an_empty_database_both_find_one_schema() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn databases_of_other_programs_and_versions_are_refused() {
     let Some(server) = shared() else { return };
     let url = server.database();
@@ -209,6 +216,7 @@ fn databases_of_other_programs_and_versions_are_refused() {
 
 /// A process that has a database alone keeps processes of a service out, and they keep it out; they do not hinder each other.
 #[test]
+#[ignore = "slow"]
 fn a_database_is_open_to_one_process_alone_or_to_those_of_a_service() {
     let Some(server) = shared() else { return };
     let url = server.database();
@@ -231,6 +239,7 @@ fn a_database_is_open_to_one_process_alone_or_to_those_of_a_service() {
 
 /// A process that only reads goes by the clock of the server, not by 1970.
 #[test]
+#[ignore = "slow"]
 fn a_store_that_was_only_read_shows_the_time_of_the_server() {
     let Some(server) = shared() else { return };
     let url = server.database();
@@ -259,6 +268,7 @@ fn certificates(host: &str) -> (String, String, String) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn connections_are_encrypted_to_a_server_whose_certificate_fits_and_to_no_other() {
     let (authority, certificate, key) = certificates("localhost");
     let Some(server) = Server::start_with_tls(&certificate, &key) else {
@@ -345,12 +355,17 @@ fn between_two_admissions(times: u64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_subject_whose_admission_may_be_forgotten_is_never_twice_in_a_sum() {
     between_two_admissions(5);
 }
 
-#[test]
-#[ignore = "two minutes"]
-fn of_a_hundred_subjects_whose_admission_may_be_forgotten_none_is_twice_in_a_sum() {
-    between_two_admissions(100);
+mod by_hand {
+    use super::*;
+
+    #[test]
+    #[ignore = "two minutes"]
+    fn of_a_hundred_subjects_whose_admission_may_be_forgotten_none_is_twice_in_a_sum() {
+        between_two_admissions(100);
+    }
 }

@@ -71,6 +71,7 @@ fn race(store: &dyn Store, users: u64, target: u32) -> Vec<u64> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn eight_threads_admit_no_user_twice() {
     for world in [World::memory(), World::sqlite()] {
         let admitted = race(world.store(), 1_000, 100_000);

@@ -66,6 +66,7 @@ fn rows(path: &Path) -> Vec<(String, Vec<String>)> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_server_goes_to_a_file_and_back_with_every_row() {
     let Some(server) = shared() else { return };
     let (folder, clock) = (folder(), ManualClock::at(BEGIN));
@@ -119,6 +120,7 @@ fn a_server_goes_to_a_file_and_back_with_every_row() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_file_of_one_process_goes_to_a_server() {
     let Some(server) = shared() else { return };
     let (folder, clock) = (folder(), ManualClock::at(BEGIN));
@@ -137,6 +139,7 @@ fn a_file_of_one_process_goes_to_a_server() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn filled_foreign_and_older_databases_are_refused() {
     let Some(server) = shared() else { return };
     let (folder, clock) = (folder(), ManualClock::at(BEGIN));
@@ -177,6 +180,7 @@ fn filled_foreign_and_older_databases_are_refused() {
 
 /// A snapshot has whole transactions alone: the rows of a release and its line are there together.
 #[test]
+#[ignore = "slow"]
 fn a_copy_of_a_server_that_works_is_one_moment() {
     let Some(server) = shared() else { return };
     let (folder, clock) = (folder(), ManualClock::at(BEGIN));

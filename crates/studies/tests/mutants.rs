@@ -1,4 +1,4 @@
-//! Planted errors, each caught by the check that is named for it: `cargo test -p undertone-studies --test mutants`.
+//! Planted errors, each caught by the check that is named for it: `cargo test -p undertone-studies --test mutants -- --ignored each_planted`.
 //!
 //! Each error runs in a process of its own, because the variable that plants it is read once. The table says which checks failed.
 
@@ -134,19 +134,15 @@ fn failed(changes: &[&str], ask: Ask) -> Vec<String> {
         .collect()
 }
 
-/// One error in a process of its own: runs only where the parent asks for it, and prints the failed checks.
-#[test]
-#[ignore = "started by the test below, once per error"]
-fn one_planted_error_prints_the_checks_it_fails() {
-    let asked = std::env::var("UNDERTONE_MUTANT").unwrap();
-    let (_, changes, ask, _) = MUTANTS.iter().find(|(name, ..)| *name == asked).unwrap();
-    println!("failed: {}", failed(changes, *ask).join(" "));
-}
-
-/// A test of this file in a process of its own, with or without an error.
+/// A test of the module `children` in a process of its own, with or without an error.
 fn child(test: &str, mutant: &str, planted: bool) -> Output {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args([test, "--exact", "--ignored", "--nocapture"]);
+    child.args([
+        &format!("children::{test}"),
+        "--exact",
+        "--ignored",
+        "--nocapture",
+    ]);
     child.env("UNDERTONE_MUTANT", mutant);
     match planted {
         true => child.env("UNDERTONE_FAULT", mutant),
@@ -165,23 +161,37 @@ fn checks(mutant: &str, planted: bool) -> Vec<String> {
     }
 }
 
-/// A run that replays itself, in a process of its own.
-#[test]
-#[ignore = "started by the test below"]
-fn a_run_that_replays_itself_prints_its_end() {
-    let file = file(&[UNCLIPPED, &["audit={noise_probe=0,replay_every=4}"]].concat());
-    let runs = tempfile::tempdir().unwrap();
-    match train(&file, &options(runs.path(), 1, false), &Silent) {
-        Ok(_) => println!("ended: well"),
-        Err(error) => {
-            println!("ended: {error}");
-            let again = train(&file, &options(runs.path(), 1, true), &Silent);
-            println!("again: {}", again.unwrap_err());
+mod children {
+    use super::*;
+
+    /// One error in a process of its own: runs only where the parent asks for it, and prints the failed checks.
+    #[test]
+    #[ignore = "started by a test of this file, once per error"]
+    fn one_planted_error_prints_the_checks_it_fails() {
+        let asked = std::env::var("UNDERTONE_MUTANT").unwrap();
+        let (_, changes, ask, _) = MUTANTS.iter().find(|(name, ..)| *name == asked).unwrap();
+        println!("failed: {}", failed(changes, *ask).join(" "));
+    }
+
+    /// A run that replays itself, in a process of its own.
+    #[test]
+    #[ignore = "started by a test of this file"]
+    fn a_run_that_replays_itself_prints_its_end() {
+        let file = file(&[UNCLIPPED, &["audit={noise_probe=0,replay_every=4}"]].concat());
+        let runs = tempfile::tempdir().unwrap();
+        match train(&file, &options(runs.path(), 1, false), &Silent) {
+            Ok(_) => println!("ended: well"),
+            Err(error) => {
+                println!("ended: {error}");
+                let again = train(&file, &options(runs.path(), 1, true), &Silent);
+                println!("again: {}", again.unwrap_err());
+            }
         }
     }
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_run_that_replays_itself_ends_at_a_planted_error_and_does_not_go_on() {
     let said = |planted: bool| {
         let output = child("a_run_that_replays_itself_prints_its_end", "M01", planted);
@@ -202,6 +212,7 @@ fn a_run_that_replays_itself_ends_at_a_planted_error_and_does_not_go_on() {
 
 /// A clean run of the same settings fails nothing, and the planted error fails the named check.
 #[test]
+#[ignore = "slow"]
 fn each_planted_error_is_caught_by_its_check_and_clean_runs_pass() {
     let mut missed = Vec::new();
     // One run stands for several errors, and passes once.

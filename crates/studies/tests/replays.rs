@@ -121,21 +121,27 @@ fn all_kinds(seed: u64) {
 
 /// The test of cohort sizes alarms falsely once in a million replays; all other checks of a replay never do.
 #[test]
+#[ignore = "slow"]
 fn clean_runs_of_all_kinds_fail_no_check() {
     all_kinds(1);
 }
 
-#[test]
-#[ignore = "long: 406 replays"]
-fn many_clean_runs_of_all_kinds_fail_no_check() {
-    for seed in 2..16 {
-        all_kinds(seed);
-        println!("seed {seed}: 29 replays, no failed check");
+mod by_hand {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: 406 replays"]
+    fn many_clean_runs_of_all_kinds_fail_no_check() {
+        for seed in 2..16 {
+            all_kinds(seed);
+            println!("seed {seed}: 29 replays, no failed check");
+        }
     }
 }
 
 /// The releases of the clients' noise are compared, and their sums are not: R1 and R4 do not apply.
 #[test]
+#[ignore = "slow"]
 fn the_noise_of_clients_is_replayed_by_its_releases() {
     let found = trained_and_replayed(&file(SKELLAM), 2, Battery::Natural, PopulationMode::Public);
     for check in &found.checks {
@@ -154,6 +160,7 @@ impl Observer for Stops {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_resumed_run_replays_as_one() {
     let file = file(&[BANDED, &["checkpoint={every=5}"]].concat());
     let runs = tempfile::tempdir().unwrap();
@@ -170,6 +177,7 @@ fn a_resumed_run_replays_as_one() {
 
 /// Two ranks train the run, and one process replays it.
 #[test]
+#[ignore = "slow"]
 fn a_run_of_two_ranks_replays_as_one() {
     let file = file(BANDED);
     let runs = tempfile::tempdir().unwrap();

@@ -38,6 +38,7 @@ optimizer = { kind = "sgd" }
 "#;
 
 #[test]
+#[ignore = "slow"]
 fn a_run_is_trained_verified_evaluated_and_reported_through_the_facade() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("small.toml");

@@ -89,6 +89,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn the_repository_vectors_pass() {
         let file = file();
         let cases = file.as_array().unwrap().len();

@@ -92,6 +92,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn the_repository_vectors_pass() {
         let file = file();
         let cases = file["cases"].as_array().unwrap().len();

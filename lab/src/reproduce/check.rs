@@ -181,6 +181,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn blt_extrapolation_is_reproduced() {
         check("blt-figure-8", 6, 0);
         check("blt-figure-9", 8, 4);
@@ -197,6 +198,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn the_figures_of_blt_are_reproduced() {
         for id in ["blt-figure-5", "blt-figure-6", "blt-figure-10"] {
             check(id, 0, 0);
@@ -214,6 +216,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn theorem_and_figures_of_cpsgd_are_reproduced() {
         check("cpsgd-theorem-1", 14, 0);
         check("cpsgd-figure-1", 0, 0);
@@ -226,11 +229,13 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn userdp_figure_1_is_reproduced() {
         check("userdp-figure-1", 19, 0);
     }
 
     #[test]
+    #[ignore = "slow"]
     fn userdp_els_and_uls_are_reproduced() {
         check("userdp-lemma-1", 0, 0);
         check("userdp-figure-2", 0, 0);

@@ -32,6 +32,7 @@ fn bench<'a>(more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_question_of_the_service_is_answered_beside_its_limit() {
     let folder = Folder::new();
     let lines = results(&folder.succeed(&bench(&[])));
@@ -70,6 +71,7 @@ fn every_question_of_the_service_is_answered_beside_its_limit() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn one_item_runs_alone_and_an_item_that_lacks_memory_says_so() {
     let folder = Folder::new();
     let lines = results(&folder.succeed(&bench(&["--only", "commit"])));

@@ -51,6 +51,7 @@ fn only_tests_switch_fail_points_on() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn no_program_is_built_with_fail_points() {
     let tree = |edges: &str, package: &str| {
         let output = std::process::Command::new(env!("CARGO"))

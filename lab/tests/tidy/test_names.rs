@@ -1,4 +1,5 @@
-//! The name of a test is a claim, and no claim has fewer than three words.
+//! The name of a test is a claim, and no claim has fewer than three words. A test that is ignored is slow, or its module says who
+//! starts it.
 
 use super::habits::files;
 use super::read;
@@ -36,6 +37,62 @@ fn tests(text: &str) -> Vec<(usize, &str)> {
         }
     }
     found
+}
+
+/// Modules whose tests `.ci/test` passes over: those that a person starts, and those that another test starts.
+const NOT_IN_CI: [&str; 2] = ["by_hand", "children"];
+
+/// The lines of ignored tests that are neither slow nor in a module that says who starts them.
+fn unexplained(text: &str) -> Vec<usize> {
+    let mut module = "";
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+        if let Some(name) = line.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(" {")) {
+            module = name;
+        }
+        let is_ignored = line.starts_with("#[ignore");
+        if is_ignored && line != "#[ignore = \"slow\"]" && !NOT_IN_CI.contains(&module) {
+            found.push(number);
+        }
+    }
+    found
+}
+
+#[test]
+fn each_ignored_test_is_slow_or_its_module_says_who_starts_it() {
+    let mut labels = Vec::new();
+    for file in files(".rs") {
+        let lines = unexplained(&read(&file));
+        labels.extend(lines.iter().map(|line| format!("{}:{line}", file.display())));
+    }
+    let nextest = read(&super::root().join(".config/nextest.toml"));
+    let fallback = read(&super::root().join(".ci/test"));
+    assert!(
+        nextest.contains(&format!("({})::", NOT_IN_CI.join("|"))),
+        "{nextest}"
+    );
+    for module in NOT_IN_CI {
+        assert!(fallback.contains(&format!("--skip {module}::")), "{fallback}");
+    }
+    assert!(
+        labels.is_empty(),
+        "`.ci/test` would start these ignored tests; mark them as \"slow\" or move them to a module `by_hand`:\n{}",
+        labels.join("\n")
+    );
+}
+
+#[test]
+fn ignored_tests_are_explained_by_their_reason_or_their_module() {
+    let text = [
+        "#[ignore = \"slow\"]",
+        "#[ignore = \"an hour\"]",
+        "mod by_hand {",
+        "    #[ignore = \"an hour\"]",
+        "mod tests {",
+        "    #[ignore]",
+    ]
+    .join("\n");
+    assert_eq!(unexplained(&text), [2, 6]);
 }
 
 fn words(name: &str) -> usize {

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 #[test]
+#[ignore = "slow"]
 fn every_step_that_the_emulator_can_take_holds() {
     let steps = [
         "probe",
@@ -45,6 +46,7 @@ fn every_step_that_the_emulator_can_take_holds() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_program_without_the_feature_says_how_to_get_a_gpu() {
     if cfg!(feature = "cuda") {
         return;

@@ -22,6 +22,7 @@ fn world() -> &'static World {
 }
 
 #[test]
+#[ignore = "slow"]
 fn honest_files_of_every_kind_are_accepted() {
     for kind in KINDS {
         for place in kind.honest {
@@ -40,6 +41,7 @@ fn honest_files_of_every_kind_are_accepted() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn no_case_of_the_corpus_does_more_than_end_in_an_error() {
     let mut wrong = Vec::new();
     for kind in KINDS {
@@ -67,6 +69,7 @@ fn no_case_of_the_corpus_does_more_than_end_in_an_error() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn mutations_of_honest_files_end_in_an_error_or_are_harmless() {
     let count = std::env::var("UNDERTONE_MUTATIONS")
         .ok()

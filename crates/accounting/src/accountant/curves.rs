@@ -144,6 +144,7 @@ mod tests {
 
     /// The best test of one Laplace release: below the median its power is `e^{1/b} a`, above it the mirror image.
     #[test]
+    #[ignore = "slow"]
     fn laplace_noise_has_its_trade_off_curve() {
         let mut accountant = Accountant::new(Recipe::Pld);
         accountant.compose(&Event::Laplace { scale: 0.8 }, 1).unwrap();

@@ -293,6 +293,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn binomial_tends_to_gaussian() {
         let sigma = (1e8f64 * 0.25).sqrt();
         for at in [1e-3, 1e-9, 1e-15] {

@@ -116,6 +116,7 @@ mod tests {
 
     /// The bound against the divergence summed from the distribution, one coordinate.
     #[test]
+    #[ignore = "slow"]
     fn the_bound_is_above_the_exact_divergence() {
         for (mu, shift) in [(0.5, 1), (1.0, 2), (4.0, 1), (30.0, 3), (200.0, 10)] {
             let reach = 60 + (20.0 * f64::sqrt(mu)) as i64;

@@ -279,6 +279,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
         #[test]
+        #[ignore = "slow"]
         fn sums_of_different_lattices_bound_the_enumeration(
             parts in prop::collection::vec((any_outcomes(), 1u64..4), 2..4),
             log_delta in -18f64..-1.0,
@@ -290,6 +291,7 @@ mod tests {
         }
 
         #[test]
+        #[ignore = "slow"]
         fn smooth_losses_beside_a_lattice_bound_the_closed_form(
             parts in prop::collection::vec((any_outcomes(), 1u64..4), 1..3),
             (pair, divergence, size) in smooth(),

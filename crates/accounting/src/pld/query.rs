@@ -307,6 +307,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn gaussians_composed_numerically_are_the_wider_gaussian() {
         for count in [1u64, 2, 15, 16, 17, 300] {
             for log_delta in [-7.0, -80.0, -500.0] {
@@ -332,6 +333,7 @@ mod tests {
     /// One rare loss decides, and no tilt brings the mass there. Truths by the density of one and two rare losses beside a
     /// normal bulk (numpy).
     #[test]
+    #[ignore = "slow"]
     fn a_single_large_loss_decides() {
         check(
             &poisson(2.405e-4, 1.2174, 93),
@@ -358,6 +360,7 @@ mod tests {
 
     /// Little noise: most releases tell nothing, a few tell very much, and half of the mass sits at the lowest loss.
     #[test]
+    #[ignore = "slow"]
     fn a_spike_at_the_lowest_loss() {
         for (count, truth) in [
             (31, 59.321_088),
@@ -390,6 +393,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn a_curve_composed_for_one_epsilon_bounds_delta_at_all_others() {
         let mut laplace = Composition::default();
         let scale = 4.0;

@@ -253,6 +253,7 @@ mod tests {
         }
 
         #[test]
+        #[ignore = "slow"]
         fn the_sensitivity_is_the_maximum_over_all_sets(
             trees in prop::collection::vec(1u64..=7, 1..=4),
             schema in exhaustive::schema(9, 6),

@@ -201,6 +201,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
         #[test]
+        #[ignore = "slow"]
         fn the_sensitivity_is_the_maximum_over_all_sets(
             rounds in 1usize..=16, schema in exhaustive::schema(9, 6),
         ) {

@@ -68,6 +68,7 @@ fn two_losses_compose_as_the_closed_form() {
 
 /// Constants by convolving the loss on a lattice of distance 1e-5.
 #[test]
+#[ignore = "slow"]
 fn laplace_matches_direct_convolution() {
     for (rounds, delta, want) in [
         (2, 1e-2, 1.959_997_36),
@@ -139,6 +140,7 @@ fn range(epsilon: f64) -> Event {
 /// Dong, Durfee, Rogers (2020): among all `t`, the two-point pair with losses `t` and `t - epsilon` has at most the
 /// divergence `(1 - e^{(x - epsilon) / 2})^2 / (1 - e^{-epsilon})` at `x`.
 #[test]
+#[ignore = "slow"]
 fn one_release_of_bounded_range_has_its_curve() {
     for width in [0.1, 0.5, 2.0, 12.0] {
         let accountant = composed(Recipe::Pld, AddOrRemoveOne, &[(range(width), 1)]).unwrap();
@@ -264,6 +266,7 @@ fn approximate_concentration_adds_xi() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn both_bounds_are_each_bound() {
     for (event, rounds) in [
         (poisson(0.01, 1.0), 1000),
@@ -286,6 +289,7 @@ fn both_bounds_are_each_bound() {
 
 /// Discrete noise beside other noise: no epsilon exceeds the sum of the pure ones, and beyond that sum nothing is left of delta.
 #[test]
+#[ignore = "slow"]
 fn basic_composition_is_never_exceeded() {
     let discrete = Event::DiscreteLaplace {
         parameter: 0.64,
@@ -323,6 +327,7 @@ fn basic_composition_is_never_exceeded() {
 
 /// Truths by listing the outcomes of the discrete releases, with the divergence of Laplace noise for each (mpmath).
 #[test]
+#[ignore = "slow"]
 fn discrete_noise_beside_other_noise_is_composed_closely() {
     let discrete = Event::DiscreteLaplace {
         parameter: 0.64,
@@ -347,6 +352,7 @@ fn discrete_noise_beside_other_noise_is_composed_closely() {
 
 /// The divergence of Laplace noise is `1 - e^((epsilon - 1/b) / 2)`, and that of a Poisson sample `q` times that at `ln((e^epsilon - 1 + q) / q)`.
 #[test]
+#[ignore = "slow"]
 fn one_sampled_laplace_release_has_its_closed_form() {
     for (scale, q, delta) in [
         (2.0, 0.1, 1e-3),

@@ -26,6 +26,7 @@ fn trivial_targets_cost_no_epsilon() {
 
 /// Each within a second or so, positive, and below the loosest bound there is.
 #[test]
+#[ignore = "slow"]
 fn extreme_inputs_give_positive_epsilons_below_rdp() {
     for (event, rounds, delta) in [
         (poisson(0.01, 1.0), 1000, 1e-300),

@@ -121,6 +121,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10, ..ProptestConfig::default() })]
 
     #[test]
+    #[ignore = "slow"]
     fn sampled_gaussians_are_monotone(
         probability in log_uniform(2e-3, 0.5),
         noise in log_uniform(0.5, 20.0),
@@ -140,6 +141,7 @@ proptest! {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn splitting_and_ordering_change_nothing(
         first in 1u64..300,
         second in 1u64..300,
@@ -204,6 +206,7 @@ fn sampled_gaussians_stay_tight_at_small_deltas() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn lower_bounds_are_close() {
     for (event, rounds, delta, gap) in [
         (poisson(0.01, 1.0), 1000, 1e-6, 1e-4),
@@ -308,6 +311,7 @@ fn recipes_are_ordered() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn epsilon_and_delta_round_trip() {
     for (event, rounds, delta) in [
         (poisson(0.01, 1.0), 1000, 1e-6),

@@ -278,6 +278,7 @@ fn errors_are_those_of_the_formulas() {
 
 /// Updates of zeros at an odd number of levels: what arrives is `Bin(n m, p)` on top of the middle level.
 #[test]
+#[ignore = "slow"]
 fn the_clients_noise_adds_up_to_one_binomial() {
     for success_probability in [(1, 2), (1, 4)] {
         let (clients, trials, dim) = (5u64, 40u64, 30_000usize);

@@ -13,6 +13,7 @@ fn text(line: impl AsRef<str>) -> String {
 }
 
 #[test]
+#[ignore = "slow"]
 fn an_answer_names_what_it_holds_for() {
     let poisson = "poisson --population 763430 --cohort 5000 --noise-multiplier 1 --rounds 5000 --delta 1e-9";
     let shown = text(poisson);
@@ -34,6 +35,7 @@ fn an_answer_names_what_it_holds_for() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn recipes_are_ordered_and_printed_numbers_come_out() {
     let epsilon = |recipe: &str| {
         let line =
@@ -174,6 +176,7 @@ fn converting_epsilon_inverts_converting_rho() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn calibration_holds_the_target() {
     let poisson = "poisson --sampling-probability 0.01 --rounds 1000 --epsilon 2 --delta 1e-6 --calibrate noise-multiplier";
     let answer = json(format!("{poisson} --recipe rdp"));
@@ -213,6 +216,7 @@ fn calibration_holds_the_target() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn tables_show_epsilon_over_rounds() {
     let poisson =
         "poisson --sampling-probability 0.01 --noise-multiplier 1.1 --rounds 500 --delta 1e-6 --table";
@@ -236,6 +240,7 @@ fn tables_show_epsilon_over_rounds() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_file_of_events_is_composed_and_bad_events_are_refused() {
     let folder = Folder::new();
     let event = |q: f64, z: f64| {

@@ -5,6 +5,7 @@ use crate::support::{Folder, TINY, contains};
 const ASK: &str = "advise run.toml --epsilon 4 --delta 1e-4 --start-cohort 16 --probe-users 20";
 
 #[test]
+#[ignore = "slow"]
 fn advice_is_shown_as_text_and_json() {
     let folder = Folder::with(TINY);
     let text = folder.succeed(format!("{ASK} --compute-budget 64"));

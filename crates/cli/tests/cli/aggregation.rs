@@ -43,6 +43,7 @@ fn epsilon(summary: &Value) -> f64 {
 }
 
 #[test]
+#[ignore = "slow"]
 fn fixed_point_under_a_secure_sum_is_the_plain_sum_bit_for_bit() {
     let folder = Folder::new();
     train(&folder, &plain(), "none");
@@ -75,6 +76,7 @@ fn fixed_point_under_a_secure_sum_is_the_plain_sum_bit_for_bit() {
 /// Rounding to a grid of 1/1000 adds noise of a hundredth of the mechanism's: accuracy is the plain run's but for a little,
 /// epsilon is the same, and the noise has grown with the sensitivity.
 #[test]
+#[ignore = "slow"]
 fn rotated_rounding_ends_where_the_plain_run_ends_at_the_inflated_sensitivity() {
     let folder = Folder::new();
     let plain_text = plain();
@@ -115,6 +117,7 @@ fn rotated_rounding_ends_where_the_plain_run_ends_at_the_inflated_sensitivity() 
 }
 
 #[test]
+#[ignore = "slow"]
 fn noise_in_shares_trains_and_verifies() {
     let folder = Folder::new();
     for (out, encoding, noise) in [
@@ -152,6 +155,7 @@ fn noise_in_shares_trains_and_verifies() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn below_the_floor_nothing_is_released_but_participation_counts() {
     let folder = Folder::new();
     let text = |sum: &str, drop: f64| {
@@ -185,6 +189,7 @@ fn below_the_floor_nothing_is_released_but_participation_counts() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn any_number_of_threads_makes_the_same_sums() {
     let folder = Folder::new();
     let text = run_file(
@@ -197,6 +202,7 @@ fn any_number_of_threads_makes_the_same_sums() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn bad_settings_name_their_key() {
     let folder = Folder::new();
     let check = |text: String, expected: &str| {

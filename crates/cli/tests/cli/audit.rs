@@ -37,6 +37,7 @@ fn a_plan_states_bounds_guesses_and_the_smallest_error() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_lane_of_a_run_is_tested_recorded_and_verified() {
     let folder = Folder::with(TINY);
     folder.succeed("train run.toml --set audit={lane=40,noise_probe=32}");
@@ -108,6 +109,7 @@ fn the_lane_of_a_run_is_tested_recorded_and_verified() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_replays_of_a_run_are_shown_recorded_and_verified() {
     let folder = Folder::with(TINY.replace("seed = 3\n", ""));
     folder.succeed("train run.toml --set audit={noise_probe=0,replay_every=2}");
@@ -132,6 +134,7 @@ fn the_replays_of_a_run_are_shown_recorded_and_verified() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_clean_rehearsal_exits_with_0_and_half_the_noise_with_3() {
     let folder = Folder::with(TINY);
     folder.write("schema.toml", ftrl("kind = \"blt\""));
@@ -159,6 +162,7 @@ fn a_clean_rehearsal_exits_with_0_and_half_the_noise_with_3() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_clean_replay_exits_with_0_and_its_differences_are_not_shown() {
     let folder = Folder::trained(TINY);
     let line = "audit replay runs/tiny --users 5";
@@ -209,6 +213,7 @@ fn an_audit_that_cannot_run_exits_with_1_and_says_why() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_recorded_audit_joins_the_first_and_is_shown_in_the_report() {
     let folder = Folder::trained(TINY);
     let page = |folder: &Folder| {
@@ -251,6 +256,7 @@ fn a_recorded_audit_joins_the_first_and_is_shown_in_the_report() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn replays_with_invented_updates_and_of_secure_sums_exit_with_0() {
     let secure = TINY.replace("sampling = \"poisson\"", "sampling = \"fixed_size\"")
         + "\n[aggregation]\nmin_clients = 10\nencoding = { kind = \"rotated_rounding\", scale = 10000.0 }\n";
@@ -281,6 +287,7 @@ fn people(population: &str) -> Folder {
 
 /// The control learns the texts of 70 people by heart: the attack finds them, so it would have found them in the run.
 #[test]
+#[ignore = "slow"]
 fn an_attack_on_a_private_model_stays_within_its_limit_and_its_control_works() {
     let folder = few_people();
     let attack = folder.json("audit attack runs/tiny --control 800 --out audit-private.json");
@@ -345,6 +352,7 @@ fn an_attack_on_a_private_model_stays_within_its_limit_and_its_control_works() {
 
 /// Texts that were trained on give members away under a control without privacy, and a private model keeps to its limit.
 #[test]
+#[ignore = "slow"]
 fn user_inference_scores_texts_relative_to_a_reference() {
     let folder = few_people();
     let line = "audit attack runs/tiny --kind user-inference";
@@ -368,6 +376,7 @@ fn user_inference_scores_texts_relative_to_a_reference() {
 
 /// Texts that were held back give people with habits of their own away under a control without privacy. A private copy keeps to its limit.
 #[test]
+#[ignore = "slow"]
 fn user_inference_from_fresh_texts_tests_a_copy() {
     let folder = people(
         "words = 200, habits = 200, habit_strength = 0.9, median_sentences = 16.0, sentence_spread = 0.3",
@@ -408,6 +417,7 @@ fn user_inference_from_fresh_texts_tests_a_copy() {
 /// A copy without clipping and noise learns the sentences of its invented users by heart. The bound of a private copy exceeds the claim in at most
 /// 5 % of seeds, and this seed is fixed.
 #[test]
+#[ignore = "slow"]
 fn canaries_with_text_are_found_in_a_control_and_not_in_a_private_copy() {
     let folder = few_people();
     let line = "audit canaries runs/tiny --level text --canaries 300 --seed 2";
@@ -465,6 +475,7 @@ fn canaries_with_text_are_found_in_a_control_and_not_in_a_private_copy() {
 
 /// The control learns secrets by heart, and the private copy ranks them as it ranks any candidate.
 #[test]
+#[ignore = "slow"]
 fn secrets_are_exposed_by_a_control_and_within_the_limit_by_a_private_copy() {
     let folder = few_people();
     let line = "audit attack runs/tiny --kind exposure --secrets 6";

@@ -133,6 +133,7 @@ fn an_unset_variable_is_named() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn an_existing_run_is_kept() {
     let folder = Folder::trained(TINY);
     let before = folder.read("runs/tiny/model.safetensors");
@@ -141,6 +142,7 @@ fn an_existing_run_is_kept() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_checkpoint_of_another_run_is_refused() {
     let folder = Folder::with(long(TINY));
     train_until_killed(&folder, "runs");

@@ -48,6 +48,7 @@ pace = { checkins_per_needed = 3.0, min_interval = "1s" }
 "#;
 
 #[test]
+#[ignore = "slow"]
 fn updates_sums_subjects_tokens_and_texts_leave_no_trace_in_a_server() {
     let folder = Folder::new();
     let root = certificate(&folder);

@@ -292,6 +292,7 @@ fn unseeded(mechanism: &str, kills: u64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn killed_at_any_moment_a_seeded_run_ends_in_the_same_bytes() {
     for mechanism in [TREE, BLT] {
         seeded(run_file(mechanism), 8);
@@ -300,6 +301,7 @@ fn killed_at_any_moment_a_seeded_run_ends_in_the_same_bytes() {
 
 /// Users fail, and the sum is under secure aggregation: keys, graph and masks of a round come back with it.
 #[test]
+#[ignore = "slow"]
 fn killed_at_any_moment_a_run_under_a_secure_sum_ends_in_the_same_bytes() {
     let aggregation = "\n[aggregation]\nsum = \"secagg\"\nmin_clients = 8\n\
                        encoding = { kind = \"rotated_rounding\", scale = 1000.0 }\n\
@@ -309,28 +311,34 @@ fn killed_at_any_moment_a_run_under_a_secure_sum_ends_in_the_same_bytes() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn without_a_seed_no_row_is_used_twice() {
     unseeded(BLT, 8);
 }
 
-/// Kills as often as the documents claim: `cargo test -p undertone-cli --test cli -- --ignored two_hundred_kills`.
-#[test]
-#[ignore = "about five minutes"]
-fn two_hundred_kills_change_nothing_and_reuse_no_row() {
-    let counts = seeded(run_file(BLT), 200);
-    assert!(
-        counts.of(Phase::WritingACheckpointOrItsNoise) >= 20,
-        "{:?}",
-        counts.0
-    );
-    seeded(run_file(TREE), 200);
-    unseeded(BLT, 200);
-    unseeded(TREE, 200);
+mod by_hand {
+    use super::*;
+
+    /// Kills as often as the documents claim: `cargo test -p undertone-cli --test cli -- --ignored two_hundred_kills`.
+    #[test]
+    #[ignore = "about five minutes"]
+    fn two_hundred_kills_change_nothing_and_reuse_no_row() {
+        let counts = seeded(run_file(BLT), 200);
+        assert!(
+            counts.of(Phase::WritingACheckpointOrItsNoise) >= 20,
+            "{:?}",
+            counts.0
+        );
+        seeded(run_file(TREE), 200);
+        unseeded(BLT, 200);
+        unseeded(TREE, 200);
+    }
 }
 
 /// A process that may not write files beyond a size is as badly off as one on a full disk: writing fails half-way.
 #[cfg(unix)]
 #[test]
+#[ignore = "slow"]
 fn a_full_disk_is_an_error_that_names_the_file_and_the_run_goes_on_afterwards() {
     let folder = Folder::with(run_file(BLT));
     folder.succeed("train run.toml --out whole --threads 1");

@@ -42,6 +42,7 @@ fn vocabularies_are_ordered_and_never_overwritten_unasked() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_git_log_is_imported_with_hashed_authors_and_trains() {
     let folder = Folder::new();
     let git = |arguments: &[&str]| {

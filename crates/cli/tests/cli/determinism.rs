@@ -3,11 +3,13 @@
 use crate::support::{Folder, TINY, check_determinism};
 
 #[test]
+#[ignore = "slow"]
 fn threads_and_a_kill_leave_the_same_bytes() {
     check_determinism(&Folder::new(), TINY);
 }
 
 #[test]
+#[ignore = "slow"]
 fn another_seed_gives_another_model_and_no_seed_gives_fresh_noise() {
     let folder = Folder::with(TINY);
     folder.write("unseeded.toml", TINY.replace("seed = 3\n", ""));

@@ -178,6 +178,7 @@ fn compile(folder: &Folder, name: &str, link: &[&str]) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_c_program_takes_part_in_a_round_without_a_leak_and_predicts() {
     if !found("cc") {
         eprintln!("left out: no C compiler `cc` was found");
@@ -242,6 +243,7 @@ fn a_c_program_takes_part_in_a_round_without_a_leak_and_predicts() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_python_program_takes_part_in_a_round_and_predicts() {
     if !found("python3") {
         eprintln!("left out: no `python3` was found");
@@ -282,6 +284,7 @@ fn of_the_guide(language: &str) -> String {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_programs_of_the_guide_are_the_two_devices_of_a_round() {
     if !found("cc") || !found("python3") {
         eprintln!("left out: it needs `cc` and `python3`");
@@ -353,80 +356,84 @@ const MAX_LIBRARY: u64 = 6_000_000;
 /// Max memory of an app beside four times its model.
 const MAX_MEMORY: u64 = 40_000_000;
 
-#[test]
-#[ignore = "builds the library as apps ship it: 6 minutes"]
-fn the_library_as_shipped_is_small_and_so_is_its_memory() {
-    let target = libraries().join("../../device-as-shipped");
-    let built = Command::new(env!("CARGO"))
-        .args([
-            "rustc",
-            "--profile",
-            "device",
-            "--offline",
-            "--locked",
-            "-p",
-            "undertone-device-c",
-            "--lib",
-        ])
-        .args(["--crate-type", "cdylib", "--target-dir"])
-        .arg(&target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output();
-    succeeded(&built.expect("running cargo"));
-    let place = target.join("device");
-    let bytes = std::fs::metadata(place.join("libundertone_device_c.so"))
-        .expect("the library")
-        .len();
-    eprintln!("library: {bytes} bytes");
-    assert!(bytes <= MAX_LIBRARY, "{bytes} bytes");
+mod by_hand {
+    use super::*;
 
-    // The next-word model of a phone: 10,003 ids, a CIFG-LSTM of 670 cells.
-    let words = include_str!("../../../../examples/federated-words.txt");
-    let more = (0..)
-        .map(|number: u32| format!("word{number}"))
-        .take(10_000 - words.lines().count());
-    let folder = service_with(
-        &[&TWO_DEVICES[..], &LARGE].concat(),
-        &[(
-            "federated-words.txt",
-            &format!("{words}{}\n", more.collect::<Vec<_>>().join("\n")),
-        )],
-    );
-    let server = Server::start(&folder, "--insecure");
-    let (folder, server, invitation) = ready(folder, server);
-    wait_for_a_task(&server);
-    let path = place.to_str().expect("UTF-8");
-    compile(
-        &folder,
-        "keyboard",
-        &["-L", path, "-lundertone_device_c", &format!("-Wl,-rpath,{path}")],
-    );
-    let text = beside_another_device(&folder, || {
-        Command::new(folder.path("keyboard"))
-            .args(["take-part", "app", "settings.json", &invitation, "texts.txt"])
-            .current_dir(folder.path(""))
-            .output()
-            .expect("running the app")
-    });
-    let figure = |from: &str, unit: &str| -> u64 {
-        let line = text
-            .lines()
-            .find_map(|line| line.split(from).nth(1))
-            .expect("a line");
-        line.split(unit)
-            .next()
-            .expect("a figure")
-            .trim()
-            .parse()
-            .expect("a number")
-    };
-    let (model, peak) = (figure("sent ", " bytes"), 1024 * figure("peak memory: ", " KiB"));
-    eprintln!("model: {model} bytes; peak memory of an app that trains: {peak} bytes");
-    assert!(model > 8_000_000, "{model}");
-    assert!(
-        peak <= MAX_MEMORY + 4 * model,
-        "{peak} bytes with a model of {model} bytes"
-    );
+    #[test]
+    #[ignore = "builds the library as apps ship it: 6 minutes"]
+    fn the_library_as_shipped_is_small_and_so_is_its_memory() {
+        let target = libraries().join("../../device-as-shipped");
+        let built = Command::new(env!("CARGO"))
+            .args([
+                "rustc",
+                "--profile",
+                "device",
+                "--offline",
+                "--locked",
+                "-p",
+                "undertone-device-c",
+                "--lib",
+            ])
+            .args(["--crate-type", "cdylib", "--target-dir"])
+            .arg(&target)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output();
+        succeeded(&built.expect("running cargo"));
+        let place = target.join("device");
+        let bytes = std::fs::metadata(place.join("libundertone_device_c.so"))
+            .expect("the library")
+            .len();
+        eprintln!("library: {bytes} bytes");
+        assert!(bytes <= MAX_LIBRARY, "{bytes} bytes");
+
+        // The next-word model of a phone: 10,003 ids, a CIFG-LSTM of 670 cells.
+        let words = include_str!("../../../../examples/federated-words.txt");
+        let more = (0..)
+            .map(|number: u32| format!("word{number}"))
+            .take(10_000 - words.lines().count());
+        let folder = service_with(
+            &[&TWO_DEVICES[..], &LARGE].concat(),
+            &[(
+                "federated-words.txt",
+                &format!("{words}{}\n", more.collect::<Vec<_>>().join("\n")),
+            )],
+        );
+        let server = Server::start(&folder, "--insecure");
+        let (folder, server, invitation) = ready(folder, server);
+        wait_for_a_task(&server);
+        let path = place.to_str().expect("UTF-8");
+        compile(
+            &folder,
+            "keyboard",
+            &["-L", path, "-lundertone_device_c", &format!("-Wl,-rpath,{path}")],
+        );
+        let text = beside_another_device(&folder, || {
+            Command::new(folder.path("keyboard"))
+                .args(["take-part", "app", "settings.json", &invitation, "texts.txt"])
+                .current_dir(folder.path(""))
+                .output()
+                .expect("running the app")
+        });
+        let figure = |from: &str, unit: &str| -> u64 {
+            let line = text
+                .lines()
+                .find_map(|line| line.split(from).nth(1))
+                .expect("a line");
+            line.split(unit)
+                .next()
+                .expect("a figure")
+                .trim()
+                .parse()
+                .expect("a number")
+        };
+        let (model, peak) = (figure("sent ", " bytes"), 1024 * figure("peak memory: ", " KiB"));
+        eprintln!("model: {model} bytes; peak memory of an app that trains: {peak} bytes");
+        assert!(model > 8_000_000, "{model}");
+        assert!(
+            peak <= MAX_MEMORY + 4 * model,
+            "{peak} bytes with a model of {model} bytes"
+        );
+    }
 }
 
 /// A C program and Python print the sizes of their structures, which must agree.

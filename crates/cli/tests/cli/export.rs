@@ -43,6 +43,7 @@ fn check_round_trip(folder: &Folder, name: &str, layout: &str) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn exports_come_back_as_initial_models_with_the_same_loss() {
     let folder = Folder::new();
     folder.write("plain.toml", run("plain", ""));
@@ -84,6 +85,7 @@ fn exports_come_back_as_initial_models_with_the_same_loss() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn nothing_is_replaced_unasked_and_what_gpt2_cannot_say_is_refused() {
     let folder = Folder::new();
     folder.write("plain.toml", run("plain", ""));

@@ -209,6 +209,7 @@ fn the_example_tasks_are_planned_within_their_budgets() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn ten_devices_train_four_rounds_and_the_export_verifies() {
     let folder = service();
     let mut server = Server::start(&folder, "--insecure --exit");
@@ -291,6 +292,7 @@ fn ten_devices_train_four_rounds_and_the_export_verifies() {
 
 #[cfg(unix)]
 #[test]
+#[ignore = "slow"]
 fn operators_work_through_a_running_server_which_ends_in_order() {
     use std::os::unix::fs::PermissionsExt;
 
@@ -512,6 +514,7 @@ fn a_database_of_a_newer_program_is_refused_with_a_sentence_that_says_so() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_fleet_plays_a_task_to_its_end_and_shows_how_far_its_sessions_came() {
     // A round with vanished devices waits for this deadline.
     let folder = service_of(&[("report = \"1m\"", "report = \"8s\"")]);
@@ -545,6 +548,7 @@ fn a_fleet_plays_a_task_to_its_end_and_shows_how_far_its_sessions_came() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_demonstration_needs_no_folder_and_its_export_verifies() {
     let folder = folder();
     let shown = folder.json("serve --demo --rounds 2 --exit");
@@ -554,6 +558,7 @@ fn the_demonstration_needs_no_folder_and_its_export_verifies() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_fleet_ends_by_its_time_with_a_funnel_and_refuses_settings_by_name() {
     let folder = service();
     let server = Server::start(&folder, "--insecure");
@@ -592,6 +597,7 @@ fn a_fleet_ends_by_its_time_with_a_funnel_and_refuses_settings_by_name() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_revoked_device_and_a_forgotten_one_take_no_part() {
     let folder = service();
     folder.succeed("task activate federated --data service");

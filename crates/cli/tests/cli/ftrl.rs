@@ -14,6 +14,7 @@ const MECHANISMS: [&str; 6] = [
 ];
 
 #[test]
+#[ignore = "slow"]
 fn every_kind_of_mechanism_trains_and_verifies() {
     let folder = Folder::new();
     for (index, mechanism) in MECHANISMS.into_iter().enumerate() {
@@ -36,6 +37,7 @@ fn every_kind_of_mechanism_trains_and_verifies() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn threads_do_not_matter() {
     let folder = Folder::with(ftrl("kind = \"blt\"\nbuffers = 2"));
     folder.succeed("train run.toml --out one --threads 1");
@@ -82,6 +84,7 @@ fn median(histograms: &[&Value]) -> f64 {
 /// twentieth of the users, moves the estimate by 0.2 times its prefix sums of about 0.1: 2 %. Ten percent is four such
 /// deviations and more; the run is seeded, so that the outcome is always the same.
 #[test]
+#[ignore = "slow"]
 fn adaptive_clipping_follows_the_median_of_the_norms() {
     let folder = Folder::new();
     let text = ftrl("kind = \"tree\"\nrestarts = { first = 30, every = 30 }")

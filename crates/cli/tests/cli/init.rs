@@ -39,6 +39,7 @@ fn folder() -> Folder {
 const FACTS: &str = "--jsonl posts.jsonl --user-column author --text-column body --users 1000 --epsilon 8";
 
 #[test]
+#[ignore = "slow"]
 fn the_written_files_train_unchanged_and_the_run_verifies() {
     let folder = folder();
     let chosen = folder.json(format!("init {FACTS} --public public.jsonl --minutes 1"));
@@ -111,6 +112,7 @@ fn nothing_is_overwritten_unasked_and_the_text_of_users_is_not_opened() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn hopeless_and_wrong_facts_are_refused_with_a_sentence() {
     let folder = folder();
     std::fs::create_dir(folder.path("empty")).expect("a folder");
@@ -140,6 +142,7 @@ fn hopeless_and_wrong_facts_are_refused_with_a_sentence() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn without_a_public_text_of_their_language_a_run_starts_from_words_alone() {
     let folder = folder();
     let words: Vec<&str> = ["the"].into_iter().chain(NOUNS).chain(VERBS).collect();

@@ -46,6 +46,7 @@ fn description(folder: &Folder, file: &str) -> Value {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_private_start_on_the_same_people_is_composed() {
     let folder = Folder::with(unseeded());
     let first = train(&folder, "first", &[]);
@@ -107,6 +108,7 @@ fn a_private_start_on_the_same_people_is_composed() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_start_is_public_only_where_its_file_allows_it() {
     let folder = Folder::with(unseeded());
     train(&folder, "first", &[]);
@@ -186,6 +188,7 @@ fn the_start_is_public_only_where_its_file_allows_it() {
 
 /// Models of seeded runs are for study: what starts from them says so.
 #[test]
+#[ignore = "slow"]
 fn a_seeded_start_is_for_study_only() {
     let folder = Folder::with(TINY);
     train(&folder, "first", &[]);

@@ -36,6 +36,7 @@ fn predictions(document: &Value) -> Vec<(String, f64)> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_run_predicts_and_generates() {
     let folder = Folder::trained(TINY);
     let vocabulary = folder.text("runs/tiny/vocab.txt");
@@ -82,6 +83,7 @@ fn a_run_predicts_and_generates() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn standard_input_gives_a_prefix_per_line() {
     let folder = Folder::trained(TINY);
     let lines = |json: bool| {
@@ -118,6 +120,7 @@ fn standard_input_gives_a_prefix_per_line() {
 
 /// A transformer's run, both of its exports, and the file of each predict the same.
 #[test]
+#[ignore = "slow"]
 fn exported_models_predict_what_their_run_predicts() {
     let folder = Folder::trained(transformer());
     let of_run = predictions(&folder.json("predict runs/tiny ba --top 7"));
@@ -137,6 +140,7 @@ fn exported_models_predict_what_their_run_predicts() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_run_that_was_cut_off_gives_the_model_of_its_checkpoint() {
     let folder = Folder::with(long(TINY));
     train_until_killed(&folder, "cut");
@@ -148,6 +152,7 @@ fn a_run_that_was_cut_off_gives_the_model_of_its_checkpoint() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn what_is_no_model_is_refused() {
     let folder = Folder::trained(TINY);
     folder.write("other.txt", "text");

@@ -43,6 +43,7 @@ fn check_equal(folder: &Folder, a: &str, b: &str) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn exports_open_and_start_runs_and_adapters_merge_into_them() {
     let folder = Folder::new();
     folder.write("base.toml", run("base", "", ""));
@@ -181,6 +182,7 @@ fn exports_open_and_start_runs_and_adapters_merge_into_them() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn another_model_and_another_layout_are_refused_by_name() {
     let folder = Folder::new();
     folder.write("base.toml", run("base", "", ""));

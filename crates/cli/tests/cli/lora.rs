@@ -68,6 +68,7 @@ fn tensors(folder: &Folder, file: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_algorithm_trains_adapters_alone() {
     let folder = world();
     let before = tensors(&folder, "runs/public/model.safetensors");
@@ -104,6 +105,7 @@ fn every_algorithm_trains_adapters_alone() {
 
 /// One parameter of the base is as much the run's model as one of the adapters.
 #[test]
+#[ignore = "slow"]
 fn verify_finds_another_base() {
     let folder = world();
     folder.write("run.toml", tiny("uls"));
@@ -124,6 +126,7 @@ fn verify_finds_another_base() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn threads_and_resuming_change_nothing_and_another_base_is_refused() {
     let folder = world();
     check_determinism(&folder, &tiny("uls"));
@@ -138,6 +141,7 @@ fn threads_and_resuming_change_nothing_and_another_base_is_refused() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn what_cannot_be_adapted_is_refused_by_key() {
     let folder = world();
     folder.write("run.toml", tiny("uls"));

@@ -110,6 +110,7 @@ fn a_comparison_shows_the_losses_of_table_3() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_comparison_is_sorted_by_loss_and_noise_is_proportional() {
     let folder = Folder::new();
     let line = format!("compare {TABLE_3} --dim 4050748 --target-epsilon 8 --delta 1e-10 --svg bars.svg");
@@ -148,6 +149,7 @@ fn a_comparison_gives_each_kind_the_sizes_that_it_has() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_comparison_at_equal_noise_is_sorted_by_epsilon() {
     let folder = Folder::new();
     let line = "compare --rounds 64 --min-sep 16 --kinds tree,banded,lambda --iterate-noise 20 --delta 1e-6";

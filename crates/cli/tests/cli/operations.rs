@@ -54,6 +54,7 @@ fn an_estimate_has_the_epsilon_of_the_plan_and_refuses_what_cannot_be_done() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn an_estimate_without_rates_times_this_machine_and_says_so() {
     let folder = service();
     let estimated = folder.json("task estimate federated.toml");
@@ -92,6 +93,7 @@ fn has(found: &[(String, String, String)], subject: &str, condition: &str, words
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_doctor_finds_each_reason_and_a_barred_person_takes_part_no_more() {
     let folder = service();
     let server = Server::start(&folder, "--insecure");
@@ -199,6 +201,7 @@ fn a_backup_of_a_running_service_is_rehearsed_and_restored_with_its_tasks_halted
 
 #[cfg(unix)]
 #[test]
+#[ignore = "slow"]
 fn a_hangup_reads_the_certificate_again_and_a_termination_ends_in_order() {
     let folder = service();
     let write = || {
@@ -225,6 +228,7 @@ fn a_hangup_reads_the_certificate_again_and_a_termination_ends_in_order() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn servers_without_a_verifier_take_no_attested_task() {
     let folder = service();
     let text = folder.text("federated.toml");

@@ -206,6 +206,7 @@ fn bad_plans_are_refused_by_option() {
 
 /// A run file plans for a number of users as the run plans that counts as many.
 #[test]
+#[ignore = "slow"]
 fn the_plan_of_a_run_file_is_the_plan_of_its_run() {
     let folder = Folder::new();
     folder.write("run.toml", TINY);

@@ -56,6 +56,7 @@ fn bad_files_are_refused_by_key() {
 
 /// The run evaluates the public model before its first round, and does not repeat this when it is resumed.
 #[test]
+#[ignore = "slow"]
 fn a_run_evaluates_the_model_that_it_starts_from_once() {
     let folder = Folder::new();
     folder.write(
@@ -114,6 +115,7 @@ fn a_run_evaluates_the_model_that_it_starts_from_once() {
 
 /// On the terminal before the first round, and in the summary.
 #[test]
+#[ignore = "slow"]
 fn a_hopeless_run_says_so_before_it_starts() {
     let folder = Folder::new();
     folder.write(

@@ -51,6 +51,7 @@ fn names(folder: &Folder, name: &str) -> Vec<String> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn only_the_best_candidate_is_left_with_one_guarantee_for_all() {
     let folder = folder();
     let output = folder.run("sweep sweep.toml --private");
@@ -143,6 +144,7 @@ fn only_the_best_candidate_is_left_with_one_guarantee_for_all() {
 
 /// A process that is killed while candidates train goes on with the draws that it has made.
 #[test]
+#[ignore = "slow"]
 fn a_killed_sweep_goes_on_with_the_same_draws() {
     let folder = folder();
     folder.write(

@@ -79,6 +79,7 @@ pub(crate) fn check_publication(folder: &Folder, run: &str, names_users: bool) -
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_stranger_verifies_each_kind_of_run() {
     let sampled = unseeded(TINY);
     let fixed = sampled.replace("\"poisson\"", "\"fixed_size\"");
@@ -98,6 +99,7 @@ fn a_stranger_verifies_each_kind_of_run() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn private_words_and_a_public_start_are_published_with_their_statements() {
     let folder = Folder::new();
     let rows = (0..60).map(|user| format!("u{user},\"The cat sat on own{user} mat\"\n"));
@@ -127,6 +129,7 @@ fn private_words_and_a_public_start_are_published_with_their_statements() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_changed_or_added_file_of_a_published_folder_is_named() {
     let folder = Folder::trained(unseeded(TINY));
     folder.succeed("publish runs/tiny published");
@@ -187,6 +190,7 @@ fn a_changed_or_added_file_of_a_published_folder_is_named() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_run_that_its_guarantee_does_not_cover_is_not_published() {
     let refused = |text: &str, words: &str| {
         let folder = Folder::trained(text);
@@ -227,6 +231,7 @@ fn a_run_that_its_guarantee_does_not_cover_is_not_published() {
 
 /// The words that a page may not use of a result, and the condition of a lower bound.
 #[test]
+#[ignore = "slow"]
 fn no_page_promises_more_than_was_computed() {
     let folder = Folder::trained(unseeded(TINY));
     folder.write("facts.toml", crate::registry::FACTS);

@@ -102,6 +102,7 @@ fn problems(record: &Value) -> Vec<String> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_record_follows_the_schema_and_holds_the_verified_figures() {
     let folder = unseeded();
     let record = folder.json("report runs/tiny --registry facts.toml");
@@ -132,6 +133,7 @@ fn a_record_follows_the_schema_and_holds_the_verified_figures() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn facts_that_are_missing_and_claims_that_do_not_hold_are_refused() {
     let folder = unseeded();
     for (from, to, words) in [

@@ -19,6 +19,7 @@ fn files(folder: &Path) -> Vec<std::path::PathBuf> {
 
 /// The run's cohorts are sampled, correlated over epochs, and refused before the last round.
 #[test]
+#[ignore = "slow"]
 fn finished_runs_keep_no_participation_key_and_no_noise() {
     let folder = Folder::new();
     let blt = ftrl("kind = \"blt\"\nbuffers = 2");
@@ -53,6 +54,7 @@ fn finished_runs_keep_no_participation_key_and_no_noise() {
 /// A process that is killed after the manifest and before the checkpoint is gone leaves a finished run with its secrets; the
 /// next attempt to resume it removes them.
 #[test]
+#[ignore = "slow"]
 fn resuming_a_finished_run_removes_the_secrets_that_a_kill_has_left() {
     let folder = Folder::trained(TINY);
     std::fs::create_dir(folder.path("runs/tiny/checkpoint")).expect("a folder");
@@ -75,6 +77,7 @@ fn an_empty_folder_is_taken_and_anybody_s_else_is_not() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn an_infinite_perplexity_is_written_and_read_back() {
     let folder = Folder::new();
     let config = TINY
@@ -95,6 +98,7 @@ fn an_infinite_perplexity_is_written_and_read_back() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_copied_run_directory_opens_no_data_unasked() {
     let folder = Folder::new();
     let mut text = String::new();
@@ -129,6 +133,7 @@ fn a_copied_run_directory_opens_no_data_unasked() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn absurd_sizes_are_a_sentence_and_no_abort() {
     let folder = Folder::trained(TINY);
     let honest = folder.text("runs/tiny/config.toml");
@@ -173,6 +178,7 @@ mod unix {
 
     /// Checks the modes in a killed run, which still has its checkpoint, and in a finished one.
     #[test]
+    #[ignore = "slow"]
     fn checkpoints_are_their_owner_s_alone_and_the_umask_decides_on_the_rest() {
         let folder = Folder::with(long(&ftrl("kind = \"blt\"\nbuffers = 2")));
         train_until_killed(&folder, "cut");
@@ -200,6 +206,7 @@ mod unix {
 
     /// Resuming opens the lock, cuts the ledger and the metrics, and writes a checkpoint: each of them may be a link.
     #[test]
+    #[ignore = "slow"]
     fn resuming_changes_nothing_behind_a_link() {
         let folder = Folder::with(long(TINY));
         train_until_killed(&folder, "runs");
@@ -238,6 +245,7 @@ mod unix {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn a_report_is_not_written_through_a_link() {
         let folder = Folder::trained(TINY);
         std::fs::create_dir(folder.path("elsewhere")).expect("a folder");
@@ -251,6 +259,7 @@ mod unix {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn devices_and_pipes_in_a_run_directory_hang_nothing() {
         let folder = Folder::trained(TINY);
         for name in [

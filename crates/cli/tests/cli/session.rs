@@ -62,6 +62,7 @@ fn finished(text: &str) -> Folder {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_stranger_verifies_each_kind_of_session() {
     for (text, names_users) in [
         (POISSON.to_owned(), false),
@@ -80,6 +81,7 @@ fn a_stranger_verifies_each_kind_of_session() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_session_that_its_guarantee_does_not_cover_is_not_published() {
     let unfit = |text: &str, parts: &str| {
         finished(text).refuse("publish runs/s published", parts);

@@ -117,6 +117,7 @@ fn play(folder: &Folder, number: usize, text: &str, url: &str) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_long_service_keeps_its_memory_and_grows_no_table_but_those_of_its_releases() {
     let seconds = std::env::var("UNDERTONE_SOAK_SECONDS").map_or(15, |text| text.parse().expect("seconds"));
     let folder = service_of(&[

@@ -28,6 +28,7 @@ fn folder() -> Folder {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_sweep_starts_again_what_was_killed_before_its_first_checkpoint() {
     let folder = folder();
     // As a run leaves it that was killed while it took its directory.
@@ -38,6 +39,7 @@ fn a_sweep_starts_again_what_was_killed_before_its_first_checkpoint() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_sweep_makes_all_runs_once_and_compares_them() {
     let folder = folder();
     let first = folder.json("sweep sweep.toml");
@@ -101,6 +103,7 @@ fn a_sweep_makes_all_runs_once_and_compares_them() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_sweep_refuses_what_is_not_its_own() {
     let folder = folder();
     folder.succeed("sweep sweep.toml --json");

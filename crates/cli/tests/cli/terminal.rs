@@ -75,6 +75,7 @@ fn change(folder: &Folder, file: &str, change: impl Fn(&str) -> String) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn ledger_fields_cannot_repaint_the_table_of_verify() {
     let folder = finished();
     let hostile = Value::from(all());

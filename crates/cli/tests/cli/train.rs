@@ -37,6 +37,7 @@ fn a_run_directory_has_all_its_files() {
 
 /// A run file without tables of one sensible value takes that value, shows it, and makes the run of the file that names it.
 #[test]
+#[ignore = "slow"]
 fn what_a_run_file_leaves_out_is_taken_and_shown() {
     let folder = Folder::new();
     train(&folder, TINY, "--out full");
@@ -66,6 +67,7 @@ fn what_a_run_file_leaves_out_is_taken_and_shown() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_target_epsilon_is_met_and_not_wasted() {
     let folder = Folder::new();
     let config = TINY.replace("noise_multiplier = 1.0", "target_epsilon = 3.0");
@@ -75,6 +77,7 @@ fn a_target_epsilon_is_met_and_not_wasted() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_budget_stops_the_run_before_the_round_that_would_exceed_it() {
     let folder = Folder::new();
     let full = train(&folder, TINY, "--out full");
@@ -92,6 +95,7 @@ fn the_budget_stops_the_run_before_the_round_that_would_exceed_it() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn schedules_change_clip_and_noise_and_are_accounted_as_they_are() {
     let folder = Folder::new();
     let schedule = "\n[[schedule]]\nfrom_round = 2\nclip_norm = 0.5\n[[schedule]]\nfrom_round = 4\nnoise_multiplier = 2.0\n";
@@ -110,6 +114,7 @@ fn schedules_change_clip_and_noise_and_are_accounted_as_they_are() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn estimates_are_labelled_and_are_not_the_guarantee() {
     let folder = Folder::new();
     let config = format!("{TINY}\n[estimate]\npopulation = 1000000\nusers_per_round = 5000\n");
@@ -126,6 +131,7 @@ fn estimates_are_labelled_and_are_not_the_guarantee() {
 
 /// Every algorithm, batching, estimator, clipping, sampling and optimizer runs and accounts for itself.
 #[test]
+#[ignore = "slow"]
 fn every_choice_of_the_run_file_works() {
     let folder = Folder::new();
     for (name, changes) in [

@@ -33,6 +33,7 @@ fn genesis(folder: &Folder, run: &str) -> String {
 }
 
 #[test]
+#[ignore = "slow"]
 fn threads_and_kills_change_nothing() {
     for algorithm in ["uls", "els"] {
         let server = "[server]\noptimizer = { kind = \"adafactor\" }\nlearning_rate = 0.01\n\n[checkpoint]";
@@ -45,6 +46,7 @@ fn threads_and_kills_change_nothing() {
 
 /// In the ledger alone, and in the run file with everything after it made to fit.
 #[test]
+#[ignore = "slow"]
 fn verify_finds_another_group_size() {
     for algorithm in ["uls", "els"] {
         let folder = Folder::trained(gradients(algorithm));
@@ -87,6 +89,7 @@ fn verify_finds_another_group_size() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_report_says_what_is_bounded() {
     let folder = Folder::trained(gradients("els"));
     let report: Value = json(&folder.text("runs/tiny/privacy.json"));
@@ -113,6 +116,7 @@ fn the_report_says_what_is_bounded() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn personalisation_is_the_same_at_any_number_of_threads() {
     let folder = Folder::with(TINY);
     folder.succeed("train run.toml --out out");

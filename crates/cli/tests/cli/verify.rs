@@ -68,6 +68,7 @@ fn forge(folder: &Folder, file: &str, again: bool, words: &str, change: impl Fn(
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_forgery_is_named() {
     let folder = Folder::with(ftrl("kind = \"tree\""));
     folder.succeed("train run.toml --out out");
@@ -184,6 +185,7 @@ fn every_forgery_is_named() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn changed_models_and_missing_files_fail_verification() {
     let folder = Folder::with(ftrl("kind = \"independent\""));
     folder.succeed("train run.toml --out out");
@@ -209,6 +211,7 @@ fn changed_models_and_missing_files_fail_verification() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn sampled_and_non_private_runs_verify() {
     let folder = Folder::with(TINY);
     for (out, changes) in [

@@ -334,6 +334,7 @@ mod tests {
 
     /// Rows come out as a stable sort of all of them gives them, whatever the memory.
     #[test]
+    #[ignore = "slow"]
     fn runs_merge_to_the_order_of_a_sort_in_memory() {
         let rows: Vec<(String, i64, String)> = (0..3000_i64)
             .map(|i| {

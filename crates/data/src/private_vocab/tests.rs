@@ -55,6 +55,7 @@ fn noise_has_the_stated_standard_deviation() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn words_of_one_user_alone_show_as_rarely_as_computed() {
     let tries = 4000;
     for (words, z, threshold_delta) in [(1_u32, 0.4, 0.02), (8, 2.0, 0.05), (40, 5.0, 0.3)] {

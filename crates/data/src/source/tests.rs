@@ -82,6 +82,7 @@ fn zstd() -> parquet::file::properties::WriterPropertiesBuilder {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_dictionary_that_expands_a_thousandfold_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("bomb.parquet");
@@ -188,6 +189,7 @@ fn a_text_beyond_the_limit_is_an_error_that_names_row_and_limit() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn lines_without_end_are_errors() {
     let folder = tempfile::tempdir().expect("a folder");
     let endless = "a".repeat(MAX_LINE_BYTES + (1 << 20));
@@ -259,6 +261,7 @@ fn a_missing_time_is_no_error_of_reading() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn mutations_of_a_parquet_file_never_panic() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.parquet");

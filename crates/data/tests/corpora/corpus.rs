@@ -332,6 +332,7 @@ fn bytes_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn synthetic_users_can_be_learned_from_but_not_perfectly() {
     let folder = Folder::new();
     let corpus = folder.open("source = { kind = \"synthetic\", users = 2000, seed = 11 }");

@@ -200,12 +200,17 @@ fn every_commit_is_cut(rounds: u64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_connection_that_is_cut_after_commit_draws_no_second_noise() {
     every_commit_is_cut(8);
 }
 
-#[test]
-#[ignore = "minutes"]
-fn a_hundred_connections_of_a_hundred_that_are_cut_after_commit_draw_no_second_noise() {
-    every_commit_is_cut(100);
+mod by_hand {
+    use super::*;
+
+    #[test]
+    #[ignore = "minutes"]
+    fn a_hundred_connections_of_a_hundred_that_are_cut_after_commit_draw_no_second_noise() {
+        every_commit_is_cut(100);
+    }
 }

@@ -143,18 +143,24 @@ fn one_changed_byte(all: bool) -> usize {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_changed_byte_of_an_export_is_found_and_its_place_is_named() {
     one_changed_byte(false);
 }
 
-/// Each byte of ledger, settings and model is changed once.
-#[test]
-#[ignore = "one to two minutes"]
-fn every_changed_byte_of_an_export_is_found() {
-    println!("{} changes", one_changed_byte(true));
+mod by_hand {
+    use super::*;
+
+    /// Each byte of ledger, settings and model is changed once.
+    #[test]
+    #[ignore = "one to two minutes"]
+    fn every_changed_byte_of_an_export_is_found() {
+        println!("{} changes", one_changed_byte(true));
+    }
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_deleted_attempt_and_a_swapped_pseudonym_are_found_and_their_lines_are_named() {
     let above = tempfile::tempdir().unwrap();
     let folder = above.path().join("run");

@@ -24,6 +24,7 @@ const SIZE: Size = Size {
 };
 
 #[test]
+#[ignore = "slow"]
 fn a_standby_that_lacks_the_last_release_halts_the_task_and_makes_no_second_model() {
     let Some(mut primary) = Server::start() else {
         return;

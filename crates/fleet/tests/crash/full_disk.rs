@@ -263,18 +263,11 @@ fn strikes(each: Option<u64>, mounted: Option<&Mounted>) -> (u64, BTreeMap<&'sta
 const KINDS: usize = 16;
 
 #[test]
+#[ignore = "slow"]
 fn a_write_that_is_refused_leaves_no_half_state_and_is_made_later() {
     let (plays, messages) = strikes(Some(1), None);
     println!("{plays} plays, trouble at {:?}", messages.keys());
     assert!(messages.len() >= KINDS, "{:?}", messages.keys());
-}
-
-/// Every write of a whole task is refused once.
-#[test]
-#[ignore = "five minutes"]
-fn every_write_may_be_refused() {
-    let (plays, _) = strikes(None, None);
-    println!("{plays} plays");
 }
 
 fn full_disk(each: Option<u64>) {
@@ -299,18 +292,32 @@ fn full_disk(each: Option<u64>) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_full_disk_leaves_no_half_state_and_the_message_names_the_path() {
     full_disk(Some(1));
 }
 
-/// The disk is full at every write of a whole task.
-#[test]
-#[ignore = "five minutes"]
-fn a_disk_may_be_full_at_every_write() {
-    full_disk(None);
+mod by_hand {
+    use super::*;
+
+    /// Every write of a whole task is refused once.
+    #[test]
+    #[ignore = "five minutes"]
+    fn every_write_may_be_refused() {
+        let (plays, _) = strikes(None, None);
+        println!("{plays} plays");
+    }
+
+    /// The disk is full at every write of a whole task.
+    #[test]
+    #[ignore = "five minutes"]
+    fn a_disk_may_be_full_at_every_write() {
+        full_disk(None);
+    }
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_folder_that_may_not_be_written_is_named_and_the_work_goes_on_once_it_may() {
     let Some(mounted) = Mounted::new() else {
         eprintln!("skipped: this process may not mount a file system of its own");

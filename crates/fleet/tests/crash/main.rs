@@ -2,7 +2,7 @@
 //!
 //! The fleet lives outside of the service, which is a child process or has a store that fails. What devices were served, what they
 //! remember and what the store holds afterwards must agree. `UNDERTONE_CRASH_SEEDS` is the number of seeds of each case, 1 without it;
-//! tests of a random time or of many cases have a long part behind `#[ignore]`.
+//! tests of a random time or of many cases have a long part in a module `by_hand`.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]

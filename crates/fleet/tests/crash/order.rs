@@ -195,6 +195,7 @@ fn can_trace() -> bool {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_step_of_a_release_is_durable_before_the_next_begins() {
     if !can_trace() {
         eprintln!("skipped: strace is missing, or this process may trace nobody");

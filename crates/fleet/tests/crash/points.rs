@@ -189,20 +189,26 @@ fn every_point(seeds: u64) -> usize {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_process_that_is_killed_at_any_fail_point_releases_each_round_once() {
     every_point(super::seeds());
 }
 
-/// Thirty seeds of every fail point: some 1,500 plays, ten minutes on two cores that do nothing else.
-#[test]
-#[ignore = "ten to twenty minutes"]
-fn thirty_seeds_of_every_fail_point_release_each_round_once() {
-    let plays = every_point(30);
-    println!("{plays} plays");
+mod by_hand {
+    use super::*;
+
+    /// Thirty seeds of every fail point: some 1,500 plays, ten minutes on two cores that do nothing else.
+    #[test]
+    #[ignore = "ten to twenty minutes"]
+    fn thirty_seeds_of_every_fail_point_release_each_round_once() {
+        let plays = every_point(30);
+        println!("{plays} plays");
+    }
 }
 
 /// Groups of a secure sum live in memory alone: a crash in any of their phases fails them, and the next attempt makes its own.
 #[test]
+#[ignore = "slow"]
 fn a_process_that_is_killed_amid_secure_sums_releases_each_round_once() {
     let size = Size {
         rounds: 2,
@@ -251,6 +257,7 @@ fn a_process_that_is_killed_amid_secure_sums_releases_each_round_once() {
 
 /// A release whose parameters are not finite is committed as quarantined: nothing after the noise depends on its value.
 #[test]
+#[ignore = "slow"]
 fn a_release_that_is_not_finite_is_committed_once_and_its_noise_never_drawn_again() {
     let size = Size {
         rate: 1e60,

@@ -62,6 +62,7 @@ fn killed_at_random(size: Size, devices: usize, kills: u64, at_least: u64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_process_that_is_killed_at_random_times_releases_each_round_once() {
     let size = Size {
         rounds: 4,
@@ -73,16 +74,20 @@ fn a_process_that_is_killed_at_random_times_releases_each_round_once() {
     killed_at_random(size, 60, 10, 6);
 }
 
-/// Three hundred kills in a task of 60 rounds with 300 devices.
-#[test]
-#[ignore = "five minutes"]
-fn three_hundred_kills_at_random_times_release_each_round_once() {
-    let size = Size {
-        rounds: 60,
-        users_per_round: 40,
-        min_sep: 2,
-        max_part: 60,
-        ..Size::default()
-    };
-    killed_at_random(size, 300, 330, 300);
+mod by_hand {
+    use super::*;
+
+    /// Three hundred kills in a task of 60 rounds with 300 devices.
+    #[test]
+    #[ignore = "five minutes"]
+    fn three_hundred_kills_at_random_times_release_each_round_once() {
+        let size = Size {
+            rounds: 60,
+            users_per_round: 40,
+            min_sep: 2,
+            max_part: 60,
+            ..Size::default()
+        };
+        killed_at_random(size, 300, 330, 300);
+    }
 }

@@ -183,6 +183,7 @@ fn a_data_folder_that_was_put_back_is_seen_by_the_witness_before_any_noise() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_damaged_witness_halts_its_task_and_a_missing_one_does_not() {
     let past = Past::new();
     let path = witness(past.now.path()).join(format!("{}.head", past.template.task));
@@ -219,6 +220,7 @@ fn a_damaged_witness_halts_its_task_and_a_missing_one_does_not() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_store_of_another_history_halts_its_task() {
     let past = Past::new();
     // The folder of round 1 has another round 2 elsewhere, and its heads come back.
@@ -238,6 +240,7 @@ fn a_store_of_another_history_halts_its_task() {
 
 /// Without witness and heads only the devices know: those that saw a newer head take no part in an older round.
 #[test]
+#[ignore = "slow"]
 fn devices_that_saw_a_newer_head_send_nothing_to_a_service_that_went_back() {
     let past = Past::new();
     let task = past.template.task;

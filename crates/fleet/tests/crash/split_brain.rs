@@ -145,6 +145,7 @@ fn takes_over(act: &'static str, after: bool) -> bool {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_leader_that_stood_still_past_its_lease_is_refused_at_reserve_or_commit() {
     for (act, after) in [
         ("reserve", false),
@@ -158,6 +159,7 @@ fn a_leader_that_stood_still_past_its_lease_is_refused_at_reserve_or_commit() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_leader_that_stood_still_after_its_commit_publishes_what_the_other_published() {
     for (act, after) in [
         ("commit_release", true),
@@ -174,6 +176,7 @@ fn a_leader_that_stood_still_after_its_commit_publishes_what_the_other_published
 
 /// A second process on the folder of one that stands still is refused outright: the lock ends with the process, not with its lease.
 #[test]
+#[ignore = "slow"]
 fn a_stopped_process_keeps_its_data_folder_and_goes_on() {
     let size = Size::default();
     let template = Template::new(size);

@@ -28,27 +28,32 @@ fn case(mechanism: &'static str, secure: bool) -> Case {
 }
 
 #[test]
+#[ignore = "slow"]
 fn plain_sums_under_blt_noise_give_the_bytes_of_the_simulation() {
     Both::new(&case(BLT, false)).assert_same();
 }
 
 #[test]
+#[ignore = "slow"]
 fn plain_sums_under_tree_noise_give_the_bytes_of_the_simulation() {
     Both::new(&case(TREE, false)).assert_same();
 }
 
 #[test]
+#[ignore = "slow"]
 fn secure_sums_under_blt_noise_give_the_bytes_of_the_simulation() {
     Both::new(&case(BLT, true)).assert_same();
 }
 
 #[test]
+#[ignore = "slow"]
 fn secure_sums_under_tree_noise_give_the_bytes_of_the_simulation() {
     Both::new(&case(TREE, true)).assert_same();
 }
 
 /// A device clips in `f32` before it encodes, and a simulated user does so too.
 #[test]
+#[ignore = "slow"]
 fn secure_sums_of_updates_that_are_clipped_once_give_the_bytes_of_the_simulation() {
     let once = Case {
         every_step: false,
@@ -60,6 +65,7 @@ fn secure_sums_of_updates_that_are_clipped_once_give_the_bytes_of_the_simulation
 /// The one difference: a device clips an update in `f32` before it uploads it, and the sum of a simulation clips in integers of 2^-40.
 /// Where local training stays within the clip norm in each step, neither has anything left to clip.
 #[test]
+#[ignore = "slow"]
 fn plain_sums_of_updates_that_are_clipped_once_differ_by_the_rounding_of_uploads_alone() {
     let once = Case {
         every_step: false,

@@ -36,6 +36,7 @@ fn killed_at(server: &Server, seed: u64, points: [FailPoint; 3]) -> u64 {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_leader_that_is_killed_is_followed_by_another_that_releases_each_round_once() {
     let Some(server) = Server::start() else { return };
     let points = ["release.reserved", "release.closed", "release.committed"];
@@ -83,36 +84,6 @@ const POINTS: [&str; 37] = [
     "blobs: before the name of a head",
     "blobs: after the name of a staged file",
 ];
-
-#[test]
-#[ignore = "ten to twenty minutes"]
-fn processes_that_are_killed_at_every_fail_point_release_each_round_once() {
-    let Some(server) = Server::start() else { return };
-    let mut died = 0;
-    let mut plays = 0;
-    for seed in seeds() {
-        for first in 0..POINTS.len() {
-            // Each point is the first of one play, with two others that the seed draws.
-            let point = |place: u64| {
-                let number = match place {
-                    0 => first,
-                    _ => (drawn(&[seed, first as u64, place]) % POINTS.len() as u64) as usize,
-                };
-                let visits = match POINTS[number] {
-                    name if name.starts_with("writer") || name.starts_with("admit") => 60,
-                    _ => 2,
-                };
-                let visit = 1 + drawn(&[seed, first as u64, place, 9]) % visits;
-                FailPoint::new(POINTS[number], visit)
-            };
-            died += killed_at(&server, 1 + seed, [point(0), point(1), point(2)]);
-            plays += 1;
-        }
-    }
-    println!("{plays} plays, {died} processes died at their points");
-    // A play may never reach the visits that were drawn for it. Seeds 0 to 29 killed 1.1 processes per play, one seed 0.9 to 1.3.
-    assert!(4 * died >= 3 * plays, "{died} deaths in {plays} plays");
-}
 
 /// Seeds of the long part: 2 of them, or those from `FIRST` up to `END` of `UNDERTONE_TEST_SEEDS=FIRST..END`. Each takes about six minutes.
 fn seeds() -> std::ops::Range<u64> {
@@ -166,18 +137,14 @@ fn at_random_times(rounds: u64, users_per_round: u64, devices: usize, kills: u64
 }
 
 #[test]
+#[ignore = "slow"]
 fn processes_that_are_killed_at_random_times_release_each_round_once() {
     at_random_times(4, 8, 60, 6);
 }
 
-#[test]
-#[ignore = "ten minutes"]
-fn three_hundred_kills_of_processes_release_each_round_once() {
-    at_random_times(60, 20, 200, 300);
-}
-
 /// The leader stands still past its lease, and goes on under another leader: nothing of its attempt becomes visible.
 #[test]
+#[ignore = "slow"]
 fn a_leader_that_stood_still_past_its_lease_releases_nothing_of_its_own() {
     let Some(server) = Server::start() else { return };
     let service = Service::new(&server, size(4), 3);
@@ -232,12 +199,53 @@ fn server_crashes(rounds: u64, times: u64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn three_processes_go_on_after_crashes_of_their_server() {
     server_crashes(9, 3);
 }
 
-#[test]
-#[ignore = "five minutes"]
-fn three_processes_go_on_after_fifty_crashes_of_their_server() {
-    server_crashes(90, 50);
+mod by_hand {
+    use super::*;
+
+    #[test]
+    #[ignore = "ten to twenty minutes"]
+    fn processes_that_are_killed_at_every_fail_point_release_each_round_once() {
+        let Some(server) = Server::start() else { return };
+        let mut died = 0;
+        let mut plays = 0;
+        for seed in seeds() {
+            for first in 0..POINTS.len() {
+                // Each point is the first of one play, with two others that the seed draws.
+                let point = |place: u64| {
+                    let number = match place {
+                        0 => first,
+                        _ => (drawn(&[seed, first as u64, place]) % POINTS.len() as u64) as usize,
+                    };
+                    let visits = match POINTS[number] {
+                        name if name.starts_with("writer") || name.starts_with("admit") => 60,
+                        _ => 2,
+                    };
+                    let visit = 1 + drawn(&[seed, first as u64, place, 9]) % visits;
+                    FailPoint::new(POINTS[number], visit)
+                };
+                died += killed_at(&server, 1 + seed, [point(0), point(1), point(2)]);
+                plays += 1;
+            }
+        }
+        println!("{plays} plays, {died} processes died at their points");
+        // A play may never reach the visits that were drawn for it. Seeds 0 to 29 killed 1.1 processes per play, one seed 0.9 to 1.3.
+        assert!(4 * died >= 3 * plays, "{died} deaths in {plays} plays");
+    }
+
+    #[test]
+    #[ignore = "ten minutes"]
+    fn three_hundred_kills_of_processes_release_each_round_once() {
+        at_random_times(60, 20, 200, 300);
+    }
+
+    #[test]
+    #[ignore = "five minutes"]
+    fn three_processes_go_on_after_fifty_crashes_of_their_server() {
+        server_crashes(90, 50);
+    }
 }

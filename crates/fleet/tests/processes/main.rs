@@ -1,7 +1,7 @@
 //! Several processes of one service over one Postgres server: killed, stopped, restarted, and with a server that crashes.
 //!
 //! Three processes of the service are children of the test, and the fleet goes to all of them. The invariants are those of the crash
-//! tests: what devices were served, what they remember and what the store holds must agree. Long parts stand behind `#[ignore]`.
+//! tests: what devices were served, what they remember and what the store holds must agree. Long parts stand in modules `by_hand`.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]

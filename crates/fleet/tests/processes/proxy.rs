@@ -177,6 +177,7 @@ impl Transports for Ways {
 }
 
 #[test]
+#[ignore = "slow"]
 fn rounds_go_through_nginx_by_path_by_any_front_and_directly() {
     if !is_there() {
         return;

@@ -54,12 +54,17 @@ fn rolling(rounds: u64, turns: u64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_rolling_restart_loses_no_attempt() {
     rolling(14, 1);
 }
 
-#[test]
-#[ignore = "two minutes"]
-fn ten_rolling_restarts_lose_no_attempt() {
-    rolling(100, 10);
+mod by_hand {
+    use super::*;
+
+    #[test]
+    #[ignore = "two minutes"]
+    fn ten_rolling_restarts_lose_no_attempt() {
+        rolling(100, 10);
+    }
 }

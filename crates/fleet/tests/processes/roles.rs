@@ -18,6 +18,7 @@ fn size(rounds: u64) -> Size {
 
 /// One process leads, one holds the sums, and devices reach the third one alone.
 #[test]
+#[ignore = "slow"]
 fn each_role_may_have_a_process_of_its_own() {
     let Some(server) = Server::start() else { return };
     // The first attempt may open before the leader knows the others, and then stays with it.
@@ -40,6 +41,7 @@ fn each_role_may_have_a_process_of_its_own() {
 
 /// With every role everywhere, each process adds a part of the updates of the one that leads.
 #[test]
+#[ignore = "slow"]
 fn a_plain_sum_is_spread_over_the_processes() {
     let Some(server) = Server::start() else { return };
     // The first attempt may open before all processes are listed, and then stays with those that were.
@@ -56,6 +58,7 @@ fn a_plain_sum_is_spread_over_the_processes() {
 
 /// Groups of a secure sum stay with their leader, whichever front their devices go to.
 #[test]
+#[ignore = "slow"]
 fn secure_sums_go_through_every_front() {
     let Some(server) = Server::start() else { return };
     let size = Size {

@@ -57,6 +57,7 @@ fn a_plain_task_ends_and_its_export_verifies() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_task_of_certified_secure_sums_ends_and_its_export_verifies() {
     let text = SECURE.replace("identity = \"dev\"", "identity = \"certificate\"");
     let mut world = World::new(&text, 40, Identity::Certificate);
@@ -66,6 +67,7 @@ fn a_task_of_certified_secure_sums_ends_and_its_export_verifies() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_task_of_secure_sums_ends_and_its_export_verifies() {
     let mut world = World::new(SECURE, 40, Identity::Dev);
     world.run_until_round(2);

@@ -18,6 +18,7 @@ fn world(server: &server::Server, text: &str, identity: Identity) -> World {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_task_of_secure_sums_on_postgres_ends_and_its_export_verifies() {
     let Some(server) = server::shared() else { return };
     let mut world = world(server, SECURE, Identity::Dev);
@@ -29,6 +30,7 @@ fn a_task_of_secure_sums_on_postgres_ends_and_its_export_verifies() {
 /// The server loses power in each round, while devices train: the attempt is abandoned, its devices count, and the round is made
 /// by others.
 #[test]
+#[ignore = "slow"]
 fn a_task_goes_on_after_crashes_of_its_database() {
     let Some(mut server) = server::Server::start() else {
         return;

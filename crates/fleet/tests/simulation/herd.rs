@@ -165,18 +165,24 @@ fn assert_spread_out(devices: u64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_hundred_thousand_devices_stay_below_a_fifth_above_the_offered_load_after_an_outage() {
     assert_spread_out(100_000);
 }
 
-#[test]
-#[ignore = "a million devices take a minute"]
-fn a_million_devices_stay_below_a_fifth_above_the_offered_load_after_an_outage() {
-    assert_spread_out(1_000_000);
+mod by_hand {
+    use super::*;
+
+    #[test]
+    #[ignore = "a million devices take a minute"]
+    fn a_million_devices_stay_below_a_fifth_above_the_offered_load_after_an_outage() {
+        assert_spread_out(1_000_000);
+    }
 }
 
 /// The simulation would show a herd: devices that come back a minute after each failure arrive all at once.
 #[test]
+#[ignore = "slow"]
 fn devices_without_a_remembered_window_would_exceed_the_offered_load() {
     let load = load(20_000, false);
     let peak = load[250..480].iter().copied().fold(0.0, f64::max);

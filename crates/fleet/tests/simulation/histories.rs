@@ -112,6 +112,7 @@ fn assert_holds(templates: &[Template], cases: u32, seed: u8) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_history_without_faults_releases_rounds_of_both_kinds() {
     for template in templates().iter().chain(&secure_templates()) {
         let mut world = super::world::World::new(template);
@@ -126,47 +127,54 @@ fn a_history_without_faults_releases_rounds_of_both_kinds() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn nobody_is_in_two_rounds_too_near_or_in_too_many_in_256_histories() {
     assert_holds(&templates(), 256, 1);
 }
 
 #[test]
+#[ignore = "slow"]
 fn nobody_is_in_two_secure_sums_too_near_or_in_too_many_in_24_histories() {
     assert_holds(&secure_templates(), 24, 2);
 }
 
-#[test]
-#[ignore = "100,000 histories take most of an hour"]
-fn nobody_is_in_two_rounds_too_near_or_in_too_many_in_100_000_histories() {
-    let templates = &templates();
-    // `UNDERTONE_TEST_SHARDS=FIRST..END` plays some of the 40 shards, so that a long test can go on where it was cut.
-    let shards = match std::env::var("UNDERTONE_TEST_SHARDS") {
-        Ok(range) => {
-            let (first, end) = range.split_once("..").unwrap();
-            first.parse().unwrap()..end.parse().unwrap()
-        }
-        Err(_) => 0..40,
-    };
-    std::thread::scope(|scope| {
-        for thread in 0..2 {
-            let shards = shards.clone().skip(thread).step_by(2);
-            scope.spawn(move || {
-                for shard in shards {
-                    assert_holds(templates, 2_500, 10 + shard);
-                }
-            });
-        }
-    });
-}
+mod by_hand {
+    use super::*;
 
-#[test]
-#[ignore = "2,000 histories of secure sums take minutes"]
-fn nobody_is_in_two_secure_sums_too_near_or_in_too_many_in_2_000_histories() {
-    assert_holds(&secure_templates(), 2_000, 3);
+    #[test]
+    #[ignore = "100,000 histories take most of an hour"]
+    fn nobody_is_in_two_rounds_too_near_or_in_too_many_in_100_000_histories() {
+        let templates = &templates();
+        // `UNDERTONE_TEST_SHARDS=FIRST..END` plays some of the 40 shards, so that a long test can go on where it was cut.
+        let shards = match std::env::var("UNDERTONE_TEST_SHARDS") {
+            Ok(range) => {
+                let (first, end) = range.split_once("..").unwrap();
+                first.parse().unwrap()..end.parse().unwrap()
+            }
+            Err(_) => 0..40,
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let shards = shards.clone().skip(thread).step_by(2);
+                scope.spawn(move || {
+                    for shard in shards {
+                        assert_holds(templates, 2_500, 10 + shard);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    #[ignore = "2,000 histories of secure sums take minutes"]
+    fn nobody_is_in_two_secure_sums_too_near_or_in_too_many_in_2_000_histories() {
+        assert_holds(&secure_templates(), 2_000, 3);
+    }
 }
 
 /// Stores that go by other rules than the task are caught, so the histories reach the rule and the checker sees it.
 #[test]
+#[ignore = "slow"]
 fn a_store_whose_rule_is_off_by_one_is_caught() {
     let of = |rules: Rules| Template::new(rules, SUBJECTS.to_vec()).new_task.participation;
     let templates = templates();

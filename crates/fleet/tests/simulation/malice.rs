@@ -177,6 +177,7 @@ fn norm(values: &[f64]) -> f64 {
 }
 
 #[test]
+#[ignore = "slow"]
 fn no_malicious_device_moves_a_plain_sum_by_more_than_the_bound() {
     let template = template(Sum::Plain);
     let rounding = 0.01;
@@ -284,11 +285,13 @@ fn secure(sum: Sum) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn no_malicious_device_stalls_a_secure_sum_of_a_curious_server() {
     secure(Sum::Curious { group: 12 });
 }
 
 #[test]
+#[ignore = "slow"]
 fn no_malicious_device_stalls_a_secure_sum_of_a_lying_server() {
     secure(Sum::Active { group: 12 });
 }

@@ -66,16 +66,19 @@ fn plays(sum: Sum) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn plain_sums_stand_any_treatment_of_their_messages() {
     plays(Sum::Plain);
 }
 
 #[test]
+#[ignore = "slow"]
 fn secure_sums_with_a_curious_server_stand_any_treatment_of_their_messages() {
     plays(Sum::Curious { group: 8 });
 }
 
 #[test]
+#[ignore = "slow"]
 fn secure_sums_with_a_lying_server_stand_any_treatment_of_their_messages() {
     plays(Sum::Active { group: 8 });
 }

@@ -25,6 +25,7 @@ fn included(facts: &Facts, subject: usize) -> Vec<u64> {
 
 /// A thousand keys of one person, and one key each of twelve others.
 #[test]
+#[ignore = "slow"]
 fn a_thousand_devices_of_one_person_are_one_user() {
     let crowd = 1000;
     let subjects: Vec<usize> = std::iter::repeat_n(0, crowd).chain(1..=12).collect();
@@ -158,6 +159,7 @@ fn devices_without_a_memory_refuse_and_the_service_refuses_without_their_help() 
 
 /// Seven people for five rounds of four, each of whom may come twice: three rounds can be made.
 #[test]
+#[ignore = "slow"]
 fn a_task_whose_population_is_used_up_pauses_as_starved_and_repeats_nobody() {
     let template = Template::new(Rules::plain(5, 4, 4, 1, 2), (0..7).collect());
     let mut world = World::new(&template);
@@ -190,6 +192,7 @@ fn a_task_whose_population_is_used_up_pauses_as_starved_and_repeats_nobody() {
 
 /// A large separation starves a small population as well: nobody can come to the second round.
 #[test]
+#[ignore = "slow"]
 fn a_separation_that_the_population_cannot_fill_pauses_the_task_as_starved() {
     let template = Template::new(Rules::plain(5, 4, 4, 4, 2), (0..7).collect());
     let mut world = World::new(&template);

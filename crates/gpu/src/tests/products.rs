@@ -88,6 +88,7 @@ fn both(
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_product_adds_its_terms_in_their_order_in_every_tile() {
     let extents = [
         [1, 1, 1],

@@ -109,6 +109,7 @@ fn the_gradient_of_a_user_is_that_of_double_precision_to_1e_5() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn several_steps_give_the_updates_of_the_processor() {
     for spec in specs() {
         for keys in [
@@ -137,6 +138,7 @@ fn several_steps_give_the_updates_of_the_processor() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn an_update_has_the_same_bits_in_any_slot_beside_any_users_on_any_grid() {
     for spec in specs() {
         let mut world = world(spec);
@@ -188,6 +190,7 @@ fn coarse_products_give_nearly_the_gradient_of_double_precision() {
 
 /// Long sequences have several tiles, several squares of scores and several chunks of logits.
 #[test]
+#[ignore = "slow"]
 fn long_sequences_have_the_gradient_of_double_precision() {
     let spec = r#"{"family":"llama","layers":1,"width":8,"heads":2,"key_heads":1,"head_width":4,"inner":6,"context":150}"#;
     let world = world(serde_json::from_str(spec).unwrap());

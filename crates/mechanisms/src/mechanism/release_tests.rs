@@ -63,6 +63,7 @@ fn each(mut test: impl FnMut(&str, &Recurrence, Option<History>)) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn noise_is_that_of_the_matrix_up_to_rounding() {
     let dim = 30;
     let identity = RecurrenceProgram::new(&Recurrence::Identity, 2 * SAMPLE_ROUNDS).unwrap();
@@ -106,6 +107,7 @@ fn averages_pass_through_exactly() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn integers_do_not_depend_on_threads_or_memory() {
     for (name, recurrence) in samples() {
         let dim = 2 * BLOCK + 99;

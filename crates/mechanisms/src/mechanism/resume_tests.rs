@@ -145,6 +145,7 @@ fn rows_before(recurrence: &Recurrence, round: usize) -> usize {
 /// Noise after a change of key is, by the definition of the matrix, that of rows under the first key up to the change and
 /// under the second from then on.
 #[test]
+#[ignore = "slow"]
 fn a_fresh_key_goes_on_with_the_law_of_the_matrix() {
     let (dim, change, fresh) = (40, 11, || NoiseKey::from_bytes([8; 32]));
     for strategy in strategies() {

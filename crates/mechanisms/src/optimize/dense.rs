@@ -199,6 +199,7 @@ mod tests {
 
     /// By jax-privacy 2.0.0, whose tolerance is 1e-3.
     #[test]
+    #[ignore = "slow"]
     fn losses_match_those_of_jax_privacy() {
         let epochs = |gap, max_par| Participation::fixed_epochs(Gap::new(gap).unwrap(), max_par).unwrap();
         check(

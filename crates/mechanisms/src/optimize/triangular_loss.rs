@@ -338,6 +338,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn values_match_the_errors_and_gradients_finite_differences() {
         let rates: Vec<f64> = (0..130).map(|t| 1.0 / f64::from(t + 1)).collect();
         let scheduled = Workload::momentum(0.7)

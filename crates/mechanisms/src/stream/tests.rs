@@ -94,6 +94,7 @@ fn rows_are_those_of_the_matrix() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn errors_do_not_grow_over_thousands_of_rounds() {
     // Decays as of the optimum at 2000 rounds, the largest so near 1 that an f32 theta would be 1.
     let decays = vec![1e-11, 0.004, 0.05, 0.4];
@@ -108,6 +109,7 @@ fn errors_do_not_grow_over_thousands_of_rounds() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn bytes_do_not_depend_on_threads() {
     each(|name, recurrence, options| {
         let run = |threads: usize| {
@@ -125,6 +127,7 @@ fn bytes_do_not_depend_on_threads() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_resumed_stream_goes_on_with_the_same_bytes() {
     each(|name, recurrence, options| {
         for (cumulative, begun) in [(false, 19), (true, 33)] {
@@ -362,6 +365,7 @@ fn recurrences_with_missing_or_infinite_numbers_are_refused() {
 
 /// Rows that are added are the rows that are written, for whole and cut blocks, cumulative or not, in turns.
 #[test]
+#[ignore = "slow"]
 fn added_rows_are_the_rows_that_are_written() {
     for dim in [1, BLOCK, 2 * BLOCK + 77] {
         each(|name, recurrence, options| {

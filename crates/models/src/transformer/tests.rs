@@ -59,6 +59,7 @@ fn check_differences(model: &Transformer, lengths: &[usize]) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn gradients_match_finite_differences() {
     for model in small_models() {
         check_differences(&model, &[4, 1, 6, 4]);
@@ -75,6 +76,7 @@ fn check_precision(model: &Transformer, lengths: &[usize], tolerance: f64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn single_precision_is_close() {
     check_precision(
         &model(1000, 3, 64, 4, Positions::Learned),
@@ -176,6 +178,7 @@ fn check_weighted(model: &Transformer, lengths: &[usize], seed: u64) {
 /// Ghost norms against written-out gradients: tied tokens, masks, every length, both kinds of positions, matrices on either
 /// side of the choice between Gram matrices and products.
 #[test]
+#[ignore = "slow"]
 fn clipped_sums_equal_the_explicit_way() {
     for model in small_models() {
         check_weighted(&model, &[4, 1, 6, 4], 3);

@@ -25,6 +25,7 @@ fn check_differences(model: &WordLstm, lengths: &[usize], carried: bool) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn gradients_match_finite_differences() {
     for model in small_models() {
         let long: Vec<usize> = if model.dimensions.vocab > 100 {
@@ -45,6 +46,7 @@ fn check_precision(model: &WordLstm, lengths: &[usize], tolerance: f64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn single_precision_is_close_at_full_size() {
     check_precision(
         &WordLstm::tied(10_003, 96, 256, true).unwrap(),

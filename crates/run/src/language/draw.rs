@@ -170,6 +170,7 @@ mod tests {
     /// and Massart (2000, lemma 1) bound it by 199 + 2 sqrt(199 x) + 2 x except with probability exp(-x). With x = 16 a case fails by
     /// chance with probability 1.2e-7, and one of the nine with 1.1e-6; the keys are fixed, so the test never changes its mind.
     #[test]
+    #[ignore = "slow"]
     fn tokens_are_drawn_with_the_probabilities_of_the_softmax() {
         const DRAWS: u32 = 200_000;
         let logits: Vec<f32> = (0..200_u32).map(|id| (id * 37 % 200) as f32 / 60.0).collect();

@@ -57,6 +57,7 @@ fn model(out: &Path) -> Vec<u8> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_loss_falls_and_the_bytes_do_not_depend_on_threads() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let summary = pretrain(&file(&[]), &options(one.path(), 1, false), &Silent).unwrap();
@@ -86,6 +87,7 @@ fn the_loss_falls_and_the_bytes_do_not_depend_on_threads() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_resumed_pre_training_ends_in_the_same_bytes() {
     let (whole, torn) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     pretrain(&file(&[]), &options(whole.path(), 2, false), &Silent).unwrap();
@@ -112,6 +114,7 @@ fn a_resumed_pre_training_ends_in_the_same_bytes() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn training_goes_on_from_an_initial_model() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     pretrain(&file(&[]), &options(first.path(), 2, false), &Silent).unwrap();

@@ -12,6 +12,7 @@ const WEIGHTS: [&str; 2] = [
 ];
 
 #[test]
+#[ignore = "slow"]
 fn a_copy_has_the_noise_of_its_run_and_is_refused_with_another() {
     let kinds: [&[&str]; 5] = [
         &[],

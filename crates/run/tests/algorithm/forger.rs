@@ -331,16 +331,19 @@ const FTRL: [&str; 3] = [
 ];
 
 #[test]
+#[ignore = "slow"]
 fn every_forged_leaf_of_a_sampled_run_is_refused_and_named() {
     assert!(forge(&Run::train("sampled", &changed(&[])), 3) > 100);
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_forged_leaf_of_a_run_with_correlated_noise_is_refused_and_named() {
     assert!(forge(&Run::train("ftrl", &changed(&FTRL)), 4) > 100);
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_forged_leaf_of_a_run_with_adaptive_clipping_is_refused_and_named() {
     let adaptive = changed(&[
         FTRL[0],
@@ -353,6 +356,7 @@ fn every_forged_leaf_of_a_run_with_adaptive_clipping_is_refused_and_named() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_forged_leaf_of_a_run_by_examples_is_refused_and_named() {
     let els = changed(&[
         "user_update={algorithm='els',batch_size=4,group_size=3}",
@@ -363,6 +367,7 @@ fn every_forged_leaf_of_a_run_by_examples_is_refused_and_named() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_forged_leaf_of_a_run_with_secure_sums_is_refused_and_named() {
     let sums = "aggregation={sum='secagg',min_clients=6,dropout={before_keys=0.05,before_upload=0.1}}";
     let secure = changed(&[FTRL[0], FTRL[2], sums, "rounds=7"]);
@@ -370,6 +375,7 @@ fn every_forged_leaf_of_a_run_with_secure_sums_is_refused_and_named() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_forged_leaf_of_a_run_without_privacy_is_refused_and_named() {
     let mut open = changed(&[]);
     open.task.privacy = None;
@@ -378,6 +384,7 @@ fn every_forged_leaf_of_a_run_without_privacy_is_refused_and_named() {
 
 /// The finding: noise too small for any guarantee let every claim pass.
 #[test]
+#[ignore = "slow"]
 fn a_run_whose_noise_allows_no_guarantee_may_claim_none() {
     let quiet = changed(&["privacy.noise_multiplier=0.0001", "privacy.accountant=rdp"]);
     let run = Run::train("meaningless", &quiet);
@@ -410,6 +417,7 @@ fn a_run_whose_noise_allows_no_guarantee_may_claim_none() {
 
 /// A configuration on which claims depend, with the chain, the manifest and the metrics' digests made to agree.
 #[test]
+#[ignore = "slow"]
 fn another_configuration_does_not_fit_the_claims() {
     let run = Run::train("sampled", &changed(&[]));
     for (from, to) in [

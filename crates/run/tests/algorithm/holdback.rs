@@ -7,6 +7,7 @@ use undertone_run::{Silent, train as train_file};
 use crate::support::{bytes, config, holds, options};
 
 #[test]
+#[ignore = "slow"]
 fn a_run_that_holds_texts_back_is_a_run_on_the_other_texts() {
     let kinds: [&[&str]; 3] = [
         &[],

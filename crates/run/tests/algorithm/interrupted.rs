@@ -21,6 +21,7 @@ impl Observer for EndsAt {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_run_that_is_ended_anywhere_and_resumed_has_the_bytes_of_a_whole_one() {
     for changes in [
         vec!["checkpoint.every=2", "evaluation.every=3"],

@@ -78,6 +78,7 @@ const ADAPTIVE: [&str; 4] = [
 ];
 
 #[test]
+#[ignore = "slow"]
 fn the_model_has_the_same_bytes_with_and_without_a_lane() {
     for (changes, table) in KINDS {
         let with: Vec<&str> = changes.iter().copied().chain([table]).collect();
@@ -104,6 +105,7 @@ fn the_model_has_the_same_bytes_with_and_without_a_lane() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_run_that_goes_on_after_its_checkpoint_has_the_lane_of_a_whole_one() {
     for seed in [Some(1), None] {
         for (changes, table) in [KINDS[0], KINDS[2], KINDS[6], KINDS[12]] {
@@ -133,6 +135,7 @@ fn a_run_that_goes_on_after_its_checkpoint_has_the_lane_of_a_whole_one() {
 /// A canary that is in adds one contribution to the values of its rounds, or as many as its coins say, and one that is out adds nothing.
 /// The seed is fixed, so a test that holds once always holds; a fresh one would fail a kind once in two million, at five sigmas.
 #[test]
+#[ignore = "slow"]
 fn a_canary_has_the_values_of_its_contributions() {
     let quiet = "privacy.noise_multiplier=0.5";
     for (changes, table) in KINDS.into_iter().filter(|(_, table)| *table == LANE) {
@@ -193,6 +196,7 @@ fn a_canary_has_the_values_of_its_contributions() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn canaries_are_found_where_the_noise_is_small() {
     let quiet = "privacy.noise_multiplier=0.5";
     for (changes, table) in KINDS.into_iter().filter(|(_, table)| *table == LANE) {
@@ -212,6 +216,7 @@ fn canaries_are_found_where_the_noise_is_small() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_changed_lane_and_a_changed_bound_are_named() {
     let (_runs, summary) = train(&config(&[LANE]), 1);
     let folder = &summary.run_dir;
@@ -253,6 +258,7 @@ fn a_changed_lane_and_a_changed_bound_are_named() {
 
 /// Values of 1.2 MB, and as much of the names of the users whose rounds the canaries have: more than other small files may have.
 #[test]
+#[ignore = "slow"]
 fn a_large_lane_is_trained_verified_and_published() {
     let mut settings = config(&[
         "rounds=6",
@@ -274,6 +280,7 @@ fn a_large_lane_is_trained_verified_and_published() {
 
 /// A run that ended early has its own smaller guarantee, and one whose users may have taken part beyond the schema a larger one than planned.
 #[test]
+#[ignore = "slow"]
 fn a_lane_tests_the_guarantee_of_the_rounds_that_were_made() {
     let (_runs, whole) = train(&config(&[LANE]), 1);
     let planned = whole.privacy.planned.clone().unwrap();
@@ -305,6 +312,7 @@ fn a_lane_tests_the_guarantee_of_the_rounds_that_were_made() {
 
 /// The number of examples of a canary is that of the configuration: one of four billion in the report would take all memory.
 #[test]
+#[ignore = "slow"]
 fn a_hostile_number_of_examples_is_named() {
     let (_runs, summary) = train(
         &config(&[
@@ -340,6 +348,7 @@ fn a_hostile_number_of_examples_is_named() {
 
 /// Without the coins nobody can make the guesses again. All but their counts and the limits of scores still follows from the configuration.
 #[test]
+#[ignore = "slow"]
 fn bounds_whose_coins_are_gone_follow_from_their_counts() {
     let (_runs, summary) = train(&config(&[LANE]), 1);
     let folder = &summary.run_dir;
@@ -396,6 +405,7 @@ fn bounds_whose_coins_are_gone_follow_from_their_counts() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_stranger_tests_the_noise_of_a_published_lane() {
     let mut settings = config(&[LANE]);
     settings.seed = None;

@@ -80,6 +80,7 @@ fn made_again(run_dir: &Path) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_run_replays_itself_and_stays_as_it_is() {
     for (changes, expected) in KINDS {
         for seed in [Some(1), None] {
@@ -126,6 +127,7 @@ fn a_run_replays_itself_and_stays_as_it_is() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_run_that_goes_on_after_its_checkpoint_has_each_replay_once() {
     for changes in [KINDS[0].0, KINDS[6].0] {
         let mut settings = config(&[&[LIVE, "checkpoint.every=3"], changes].concat());
@@ -158,6 +160,7 @@ fn a_run_whose_replay_is_missing_does_not_go_on() {
 
 /// An empty cohort is an exact statistic, so each replayed round has the same list of checks.
 #[test]
+#[ignore = "slow"]
 fn the_replays_of_a_run_do_not_tell_which_cohorts_were_empty() {
     let (_runs, summary) = train(
         &config(&[
@@ -186,6 +189,7 @@ fn the_replays_of_a_run_do_not_tell_which_cohorts_were_empty() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn changed_replays_are_named_and_published_ones_hold() {
     let mut settings = config(&[LIVE]);
     settings.seed = None;

@@ -18,6 +18,7 @@ fn of_precision(users: usize, precision: &str) -> String {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_run_has_the_same_bytes_at_any_number_of_users_at_once_and_after_a_resume() {
     for changes in [
         &["checkpoint.every=2"][..],
@@ -82,6 +83,7 @@ fn a_run_has_the_same_bytes_at_any_number_of_users_at_once_and_after_a_resume() 
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_cohorts_and_the_guarantee_are_those_of_the_processor_and_the_model_is_near_it() {
     let (_on_device, on_device) = train(&config(&[&emulator(8)]), 1);
     let (_processor, processor) = train(&config(&[]), 1);
@@ -108,6 +110,7 @@ fn the_cohorts_and_the_guarantee_are_those_of_the_processor_and_the_model_is_nea
 }
 
 #[test]
+#[ignore = "slow"]
 fn verification_finds_a_changed_machine() {
     let (_folder, summary) = train(&config(&[&emulator(8)]), 1);
     changed(&summary.run_dir, "config.toml", "emulator", "gpu", "config.toml");

@@ -31,6 +31,7 @@ fn loss(worker: &mut dyn SequenceWorker, parameters: &[f32], examples: &[&[u32]]
 }
 
 #[test]
+#[ignore = "slow"]
 fn one_epoch_in_one_batch_is_one_gradient_step() {
     let config = config(&["rounds=2", "evaluation.max_tokens=200"]);
     let (_out, summary) = train(&config, 1);

@@ -102,6 +102,7 @@ fn at(delta: f64, rounds: &[(f64, f64, u64)]) -> f64 {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_planned_guarantee_is_that_of_the_rounds() {
     let planned = |changes: &[&str]| plan(changes).planned().expect("a plan").expect("private").epsilon;
     assert_eq!(planned(&[]), accountant(&[(0.012, 2.0, 10)]));
@@ -268,6 +269,7 @@ fn a_round_that_costs_more_than_planned_is_asked_about() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_run_that_its_noise_drowns_is_warned_of_with_numbers() {
     let warning = |changes: &[&str]| {
         let population = Population {

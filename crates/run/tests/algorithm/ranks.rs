@@ -117,6 +117,7 @@ fn trained(file: &RunFile, size: usize) -> (Vec<u8>, Vec<u8>, Vec<String>, Optio
 }
 
 #[test]
+#[ignore = "slow"]
 fn several_processes_make_the_model_of_one() {
     let uls = [
         r#"user_update={ algorithm = "uls", group_size = 3 }"#,
@@ -150,6 +151,7 @@ fn several_processes_make_the_model_of_one() {
 
 /// Every process reads what adapters are added to for itself.
 #[test]
+#[ignore = "slow"]
 fn adapters_are_trained_by_several_processes() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = r#"family = "transformer", layers = 1, width = 8, heads = 2, context = 16"#;

@@ -43,6 +43,7 @@ fn clean(changes: &[&str], compared: &[&str]) -> Replay {
 const ALL: [&str; 6] = ["R0", "R1", "R2", "R3", "R4", "R6"];
 
 #[test]
+#[ignore = "slow"]
 fn clean_runs_of_sampled_cohorts_pass_every_check() {
     for changes in [
         &[][..],
@@ -68,6 +69,7 @@ fn microbatches_of_several_examples_have_no_exact_parts() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn correlated_noise_is_checked_over_the_whole_run() {
     let cohort = "cohort={sampling=\"fixed_size\",users_per_round=5}";
     for kind in ["blt", "fhu"] {
@@ -121,6 +123,7 @@ fn a_ledger_that_the_seed_does_not_make_is_refused() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn what_cannot_be_replayed_is_refused_by_name() {
     let error = replayed(&[], |options| options.users = 1000).unwrap_err();
     assert!(error.contains("--users") && error.contains("1000"), "{error}");

@@ -228,6 +228,7 @@ fn no_examples_are_no_update() {
 
 /// Without a bound and without noise a round is plain SGD on the sampled examples, to the last bit.
 #[test]
+#[ignore = "slow"]
 fn without_clip_and_noise_both_are_plain_sgd() {
     let changes = [
         "clip={kind='none'}",
@@ -378,6 +379,7 @@ fn kept_examples_are_chosen_once_and_bounded() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_compute_budget_is_users_times_group() {
     let budget = |base: &[&str], budget: u64| {
         let change = format!("cohort={{sampling='poisson',compute_budget={budget}}}");

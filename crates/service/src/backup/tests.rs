@@ -316,6 +316,7 @@ fn a_witness_that_saw_a_later_round_halts_a_restored_task_with_the_sentence_that
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_backup_under_a_passphrase_opens_with_it_alone() {
     let here = Here::new();
     let right = BackupKey::Passphrase(here.secret("right", "a long enough passphrase\nand a second line\n"));
@@ -393,6 +394,7 @@ mod on_postgres {
     use super::*;
 
     #[test]
+    #[ignore = "slow"]
     fn a_service_on_postgres_is_saved_rehearsed_and_restored_to_another_database() {
         let Some(server) = server::shared() else { return };
         let here = Here::new();

@@ -282,6 +282,7 @@ fn drop_outs(threat_model: ThreatModel, point: Option<Phase>, gone: usize) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn drop_outs_at_any_point_leave_the_sum_of_the_included() {
     for threat_model in [PLAIN, ACTIVE] {
         drop_outs(threat_model, None, 0);
@@ -621,6 +622,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) })]
 
     #[test]
+    #[ignore = "slow"]
     fn faults_of_the_transport_leave_the_sum_of_the_included(seed: u64, active: bool) {
         faulty(if active { ACTIVE } else { PLAIN }, seed);
     }

@@ -206,18 +206,24 @@ fn assert_herd_stays_spread_out(devices: u64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn an_outage_of_ten_minutes_leaves_the_load_below_a_fifth_above_the_offered() {
     assert_herd_stays_spread_out(100_000);
 }
 
-#[test]
-#[ignore = "takes a minute: a million devices"]
-fn a_million_devices_stay_spread_out_after_an_outage() {
-    assert_herd_stays_spread_out(1_000_000);
+mod by_hand {
+    use super::*;
+
+    #[test]
+    #[ignore = "takes a minute: a million devices"]
+    fn a_million_devices_stay_spread_out_after_an_outage() {
+        assert_herd_stays_spread_out(1_000_000);
+    }
 }
 
 /// The simulation would show a herd: devices that try again every minute arrive all at once after the outage.
 #[test]
+#[ignore = "slow"]
 fn devices_that_retry_every_minute_exceed_the_offered_load() {
     let load = load(&Herd {
         devices: 20_000,

@@ -164,6 +164,7 @@ fn gradient_norms_are_those_computed_by_hand() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn threads_change_nothing_and_a_proxy_is_said() {
     let one = ask(
         &AdviceRequest {

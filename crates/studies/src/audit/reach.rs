@@ -92,18 +92,24 @@ fn poisson_canaries_reach_part_of_the_claim(number: u64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn poisson_canaries_show_part_of_the_claim_and_less_in_the_final_model() {
     poisson_canaries_reach_part_of_the_claim(3);
 }
 
-#[test]
-#[ignore = "a minute"]
-fn poisson_canaries_show_part_of_the_claim_in_twenty_audits() {
-    poisson_canaries_reach_part_of_the_claim(AUDITS);
+mod by_hand {
+    use super::*;
+
+    #[test]
+    #[ignore = "a minute"]
+    fn poisson_canaries_show_part_of_the_claim_in_twenty_audits() {
+        poisson_canaries_reach_part_of_the_claim(AUDITS);
+    }
 }
 
 /// The claim rests on the secrecy of the Poisson coins, so an attacker who knows them exceeds it: the instrument works.
 #[test]
+#[ignore = "slow"]
 fn an_attacker_who_knows_the_poisson_coins_exceeds_the_claim() {
     let audits = audits(&task(POISSON), Some(Control::PoissonCoins), AUDITS);
     let exceeds = |audit: &&Audit| {
@@ -129,6 +135,7 @@ fn schema(mechanism: &str) -> TaskConfig {
 
 /// Correlated noise cancels over the rounds, so that the final model tells nearly as much as all rounds.
 #[test]
+#[ignore = "slow"]
 fn the_final_model_under_blt_noise_tells_half_of_what_all_rounds_tell() {
     let audits = audits(&schema(r#"{ kind = "blt", buffers = 3 }"#), None, AUDITS);
     let shift = |adversary| reach(&audits, adversary, "gaussian.shift");
@@ -143,6 +150,7 @@ fn the_final_model_under_blt_noise_tells_half_of_what_all_rounds_tell() {
 
 /// Independent noise adds up over all rounds, and a user is in few of them: the statement says how little can be shown.
 #[test]
+#[ignore = "slow"]
 fn the_final_model_under_independent_noise_is_stated_to_tell_little() {
     let audits = audits(&schema(r#"{ kind = "independent" }"#), None, AUDITS);
     for audit in &audits {

@@ -105,6 +105,7 @@ fn a_canary_moves_its_own_coordinate_by_one_contribution() {
 /// Canaries with directions in shared coordinates have the values of canaries with coordinates of their own, and as much more variance as is
 /// stated. The seeds are fixed; a fresh one would fail a mean once in two million, at five sigmas.
 #[test]
+#[ignore = "slow"]
 fn random_directions_agree_with_coordinates_of_their_own() {
     for more in [POISSON, SCHEMA] {
         let task = task(more);
@@ -185,6 +186,7 @@ fn random_directions_agree_with_coordinates_of_their_own() {
 /// 20 seeded rehearsals per mechanism. A noise test alarms at 0.001 after correction, so 40 alarm falsely with a probability below
 /// 0.04 over seeds; a headline bound exceeds its claim in at most 5 % of audits, so more than 6 of 20 has a probability below 0.0003.
 #[test]
+#[ignore = "slow"]
 fn clean_rehearsals_are_quiet() {
     for more in [POISSON, SCHEMA] {
         let task = task(more);
@@ -204,6 +206,7 @@ fn clean_rehearsals_are_quiet() {
 
 /// Half of the noise: the variance of the probes tells at once, and the Gaussian limit of the canaries exceeds the claim.
 #[test]
+#[ignore = "slow"]
 fn half_the_noise_is_contradicted() {
     for more in [POISSON, SCHEMA] {
         let task = task(more);

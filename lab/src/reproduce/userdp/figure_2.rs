@@ -244,6 +244,7 @@ mod tests {
 
     /// The variances that decide equation 7 are those of equations 5 and 6.
     #[test]
+    #[ignore = "slow"]
     fn equation_7_decides_as_equations_5_and_6() {
         let budgets = Budgets::new(4.0, 16).unwrap();
         let uls = promise(4.0).uls_noise(16.0 / 1024.0).unwrap();

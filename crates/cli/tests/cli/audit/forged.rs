@@ -49,6 +49,7 @@ fn push_copy(list: &mut Value, index: usize) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_recorded_audit_is_verified_figure_by_figure() {
     let recorded = Recorded::by(
         Folder::trained(TINY),
@@ -121,6 +122,7 @@ fn a_recorded_audit_is_verified_figure_by_figure() {
 
 /// Sections of another level stand beside the figures of the file. They are made again as well, each kind and level once.
 #[test]
+#[ignore = "slow"]
 fn audits_beside_the_figures_of_the_file_are_verified_as_well() {
     let folder = Folder::with(TINY);
     folder.succeed("train run.toml --set audit={lane=40,noise_probe=32}");

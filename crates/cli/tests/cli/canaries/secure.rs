@@ -100,6 +100,7 @@ fn play(mut machine: Machine, transport: &mut HttpTransport, number: usize, shar
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_sum_of_a_secure_round_leaves_no_trace_in_a_server() {
     let folder = Folder::new();
     let root = certificate(&folder);

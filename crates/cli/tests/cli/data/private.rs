@@ -30,6 +30,7 @@ fn with_words(kind: &str) -> String {
 
 /// Noise from a known seed hides no word: the run warns, states no guarantee of both together, and keeps no budget for both.
 #[test]
+#[ignore = "slow"]
 fn a_seeded_vocabulary_states_no_composed_figure() {
     let folder = crowd();
     folder.succeed(seeded());
@@ -93,6 +94,7 @@ fn private_vocabularies_hold_common_words_and_their_record() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn private_vocabularies_are_used_with_their_record_only() {
     let folder = crowd();
     folder.succeed(UNSEEDED);

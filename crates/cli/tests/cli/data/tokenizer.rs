@@ -3,6 +3,7 @@
 use crate::support::{Folder, contains, over};
 
 #[test]
+#[ignore = "slow"]
 fn a_tokenizer_is_trained_used_and_kept_by_a_run() {
     let folder = Folder::new();
     let text: String = (0..400)

@@ -87,6 +87,7 @@ impl Replay {
 
 /// The exact move of fresh noise between neighbours with equal releases, against the move without rounding.
 #[test]
+#[ignore = "slow"]
 fn neighbours_move_the_fresh_noise_by_no_more_than_the_slack() {
     let rounds = SAMPLE_ROUNDS;
     let mut seed = 7;

@@ -114,6 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[ignore = "slow"]
     fn every_thread_gathers_the_columns_of_all_in_order() {
         let board = Arc::new(Board::new(3));
         std::thread::scope(|scope| {

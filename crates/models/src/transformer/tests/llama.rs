@@ -121,6 +121,7 @@ pub(super) fn relatives() -> Vec<(&'static str, Transformer)> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn gradients_match_finite_differences() {
     for (name, model) in relatives() {
         eprintln!("{name}");
@@ -133,6 +134,7 @@ fn gradients_match_finite_differences() {
 
 /// Ghost norms of every kind of parameter against written-out gradients, in both precisions.
 #[test]
+#[ignore = "slow"]
 fn clipped_sums_equal_the_explicit_way() {
     for (name, model) in relatives() {
         eprintln!("{name}");

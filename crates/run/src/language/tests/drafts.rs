@@ -56,6 +56,7 @@ fn texts(model: &LanguageModel, prefixes: &[&str], options: &GenerateOptions) ->
 }
 
 #[test]
+#[ignore = "slow"]
 fn drafts_and_threads_change_no_text() {
     let options = |temperature: f64, top_k: Option<usize>, top_p: f64| GenerateOptions {
         temperature,
@@ -120,6 +121,7 @@ fn drafts_and_threads_change_no_text() {
 
 /// A token whose keys and values are not numbers spoils a pass that it was drafted for. It may end a text only where the text has it.
 #[test]
+#[ignore = "slow"]
 fn drafts_of_a_token_without_finite_values_spoil_no_text() {
     let family = r#"{"family":"llama","layers":1,"width":12,"heads":2,"inner":8,"context":40}"#;
     let mut model = model(family);

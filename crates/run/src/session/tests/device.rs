@@ -72,6 +72,7 @@ fn trained(out: &Path, text: &str, on_device: bool) -> (Vec<String>, PathBuf) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_sum_of_a_device_is_that_of_the_host_and_the_report_names_what_it_assumes() {
     let layers = POISSON.replace("[privacy]", "[clip]\nkind = \"per_layer\"\nnorm = 0.4\n[privacy]");
     for text in [ULS, POISSON, ELS, ADAPTIVE, &layers] {

@@ -76,6 +76,7 @@ fn beside_each_other(threat_model: ThreatModel, threads: usize, seed: u64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn vectors_added_in_any_order_on_any_number_of_threads_give_one_sum() {
     for threat_model in [PLAIN, ACTIVE] {
         for threads in [1, 3, 12] {
@@ -243,6 +244,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) })]
 
     #[test]
+    #[ignore = "slow"]
     fn vectors_sent_repeated_dropped_and_spoilt_leave_the_sum_of_the_committed(seed: u64) {
         in_disorder(seed);
     }

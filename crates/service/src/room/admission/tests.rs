@@ -1,4 +1,3 @@
-mod rate;
 mod together;
 
 use undertone_store::AbandonReason;

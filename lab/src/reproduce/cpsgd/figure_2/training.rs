@@ -165,6 +165,7 @@ mod tests {
 
     /// A hundredth of the figure's clients learns; noise as large as the sums does not let it.
     #[test]
+    #[ignore = "slow"]
     fn it_learns_unless_noise_drowns_it() {
         let task = Task {
             clients: 100,
