@@ -304,7 +304,7 @@ pub(crate) fn optimize(
     let made = py.detach(|| {
         let mut watch = |step: Progress| {
             if let (Some(progress), None) = (&progress, &raised) {
-                raised = Python::attach(|py| progress.call1(py, (step.steps, step.share)).err());
+                raised = Python::attach(|py| progress.call1(py, (step.steps, step.fraction)).err());
             }
         };
         kind.make_watched(&problem, Sizes { buffers, bands }, &mut watch)
