@@ -373,7 +373,7 @@ impl ModelSpec {
     /// adapters takes what these are added to.
     ///
     /// # Errors
-    /// As [`build`](Self::build), [`Transformer::with_lora`] and [`SequenceModel::read_params`].
+    /// The errors of [`build`](Self::build), [`Transformer::with_lora`] and [`SequenceModel::read_params`].
     pub fn load(&self, vocab_len: usize, bytes: &[u8]) -> Result<Loaded> {
         if let (Some(lora), Some(model)) = (self.lora(), self.transformer(vocab_len)?) {
             let (model, parameters) = model.load_lora(lora, bytes)?;
