@@ -46,7 +46,7 @@ pub use scalar::Scalar;
 pub use sequence::{SequenceModel, SequenceWeights, SequenceWorker, StateMode, StepStats};
 pub use spec::{Loaded, ModelSpec};
 pub use transformer::{
-    Architecture, BlockMatrix, FeedForward, Gate, LoraSpec, Norm, Positions, RotaryScaling, Transformer,
-    TransformerSizes,
+    Architecture, BlockMatrix, FeedForward, Gate, LocalRotary, LoraSpec, Norm, Positions, RotaryScaling,
+    Transformer, TransformerSizes,
 };
 pub use word_lstm::WordLstm;

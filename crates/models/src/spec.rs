@@ -3,8 +3,8 @@ use crate::{
     external::{self, ExternalTensor},
     sequence::SequenceModel,
     transformer::{
-        Architecture, BlockMatrix, FeedForward, Gate, LoraSpec, Positions, RotaryScaling, Transformer,
-        TransformerSizes,
+        Architecture, BlockMatrix, FeedForward, Gate, LocalRotary, LoraSpec, Positions, RotaryScaling,
+        Transformer, TransformerSizes,
     },
     word_lstm::WordLstm,
 };
@@ -113,6 +113,9 @@ pub enum ModelSpec {
         /// The change of these angles for contexts longer than those of the first training.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rotary_scaling: Option<RotaryScaling>,
+        /// Blocks whose angles have another base, as in Gemma 3.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        local_rotary: Option<LocalRotary>,
         /// The constant that norms add to the mean square.
         #[serde(default = "default_norm_epsilon")]
         norm_epsilon: f64,
@@ -125,6 +128,9 @@ pub enum ModelSpec {
         /// `true` to normalise queries and keys head by head, as in Qwen3.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         head_norms: bool,
+        /// `true` to normalise what attention and the feed-forward layer give before it is added, as in Gemma 3.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        output_norms: bool,
         /// `true` to multiply embeddings by the root of the width, as in Gemma.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         scaled_embedding: bool,
@@ -291,10 +297,12 @@ impl ModelSpec {
                 context,
                 rotary_base,
                 rotary_scaling,
+                local_rotary,
                 norm_epsilon,
                 gate,
                 ref biases,
                 head_norms,
+                output_norms,
                 scaled_embedding,
                 tied,
                 rows,
@@ -322,7 +330,9 @@ impl ModelSpec {
                         feed_forward: FeedForward::Gated(gate),
                         rotary_base,
                         rotary_scaling,
+                        local_rotary,
                         head_norms,
+                        output_norms,
                         scaled_embedding,
                         tied,
                         ..Architecture::LLAMA

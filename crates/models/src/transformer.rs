@@ -38,7 +38,7 @@ use undertone_aggregation::ParamLayout;
 use worker::Worker;
 
 pub use adapters::{BlockMatrix, LoraSpec};
-pub use architecture::{Architecture, FeedForward, Gate, Norm};
+pub use architecture::{Architecture, FeedForward, Gate, LocalRotary, Norm};
 pub use scaling::RotaryScaling;
 pub use shape::{Positions, TransformerSizes};
 
@@ -49,8 +49,8 @@ pub use shape::{Positions, TransformerSizes};
 /// multiply from the right; `qkv` is `[width, (heads + 2 key_heads) head_width]` with queries, keys and values side by side, heads
 /// side by side within each. Attention scores are divided by the root of the head width. One clip group per tensor.
 ///
-/// [`Architecture`] says which norms and which feed-forward layer there are, whether queries and keys are normalised, and whether the
-/// output matrix is the embedding; [`TransformerSizes`] says which positions. In GPT-2's, `feed_forward(x)` is
+/// [`Architecture`] says which norms and which feed-forward layer there are, whether queries and keys and what a block adds are
+/// normalised, and whether the output matrix is the embedding; [`TransformerSizes`] says which positions. In GPT-2's, `feed_forward(x)` is
 /// `gelu(x up + up_bias)` with the tanh form, and layer norms have gain, bias and epsilon 1e-5.
 ///
 /// It has no state between batches: [`StateMode::Carry`](crate::StateMode::Carry) is an error.
@@ -133,7 +133,8 @@ impl SequenceModel for Transformer {
             initializer.uniform(&mut params[block.o.clone()], residual);
             initializer.uniform(&mut params[block.up.clone()], limit(0.02));
             initializer.uniform(&mut params[block.down.clone()], residual);
-            for gains in [&block.norm1, &block.norm2, &block.query_norm, &block.key_norm] {
+            let of_rows = [&block.norm1, &block.norm2, &block.o_norm, &block.down_norm];
+            for gains in of_rows.into_iter().chain([&block.query_norm, &block.key_norm]) {
                 params[gains.clone()].fill(1.0);
             }
         }

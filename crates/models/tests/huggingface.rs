@@ -11,7 +11,15 @@ use undertone_models::{
     Extension, ModelError, ModelSpec, PackedBatch, SequenceModel, StateMode, Transformer,
 };
 
-const NAMES: [&str; 6] = ["llama", "llama-shards", "mistral", "qwen2", "qwen3", "gemma"];
+const NAMES: [&str; 7] = [
+    "llama",
+    "llama-shards",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "gemma",
+    "gemma3",
+];
 
 fn file(folder: &str, name: &str) -> Vec<u8> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors/huggingface");
@@ -138,13 +146,13 @@ fn refusal(folder: &str, change: impl Fn(&mut Value)) -> String {
 
 #[test]
 fn what_no_model_here_computes_is_refused_by_name() {
-    let cases: [(&str, &str, Value, &str); 17] = [
+    let cases: [(&str, &str, Value, &str); 22] = [
         (
             "llama",
             "model_type",
             "gemma2".into(),
-            "`model_type` in config.json: expected one of \"llama\", \"mistral\", \"qwen2\", \"qwen3\", \"gemma\", got \"gemma2\", \
-             which needs soft caps and norms after each half of a block",
+            "`model_type` in config.json: expected one of \"llama\", \"mistral\", \"qwen2\", \"qwen3\", \"gemma\", \"gemma3_text\", \
+             got \"gemma2\", which needs soft caps of scores and logits",
         ),
         ("llama", "model_type", Value::Null, "got nothing"),
         ("llama", "model_type", "opt".into(), "got \"opt\""),
@@ -197,6 +205,44 @@ fn what_no_model_here_computes_is_refused_by_name() {
             "rope_parameters",
             serde_json::json!({"full_attention": {"rope_type": "default"}}),
             "`rope_parameters.full_attention` in config.json: expected one rotary setting for all layers, got {\"rope_type\":\"default\"}",
+        ),
+        (
+            "gemma3",
+            "layer_types",
+            serde_json::json!([
+                "full_attention",
+                "sliding_attention",
+                "full_attention",
+                "full_attention",
+                "sliding_attention",
+                "full_attention",
+                "full_attention"
+            ]),
+            "`layer_types` in config.json: expected 7 layers, with \"full_attention\" at equal distances, got [\"full_attention\"",
+        ),
+        (
+            "gemma3",
+            "rope_parameters",
+            serde_json::json!({"sliding_attention": {"rope_type": "linear", "factor": 2.0}}),
+            "`rope_parameters.sliding_attention` in config.json: expected no scaling of the layers that attend to a window",
+        ),
+        (
+            "gemma3",
+            "query_pre_attn_scalar",
+            Value::from(0),
+            "`query_pre_attn_scalar` in config.json: expected a number above 0, got 0",
+        ),
+        (
+            "gemma",
+            "query_pre_attn_scalar",
+            Value::from(256),
+            "`query_pre_attn_scalar` in config.json: expected no such key, got 256",
+        ),
+        (
+            "gemma3",
+            "hidden_activation",
+            "relu".into(),
+            "`hidden_activation` in config.json: expected \"silu\" or \"gelu_pytorch_tanh\", got \"relu\"",
         ),
         (
             "llama",
@@ -258,6 +304,30 @@ fn older_and_newer_keys_of_rotary_positions_mean_the_same() {
     assert_ne!(Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap(), new);
 }
 
+/// Files of Gemma 3 before version 5 of the library name two bases, and the distance of the layers that attend to all tokens.
+#[test]
+fn older_and_newer_keys_of_two_rotary_bases_mean_the_same() {
+    let mut config: Value = serde_json::from_slice(&file("gemma3", "config.json")).unwrap();
+    let new = Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap();
+    let map = config.as_object_mut().unwrap();
+    let parameters = map.remove("rope_parameters").unwrap();
+    map.remove("layer_types").unwrap();
+    config["rope_theta"] = parameters["full_attention"]["rope_theta"].clone();
+    config["rope_local_base_freq"] = parameters["sliding_attention"]["rope_theta"].clone();
+    config["rope_scaling"] = serde_json::json!({"rope_type": "linear", "factor": 4.0});
+    config["sliding_window_pattern"] = 6.into();
+    assert_eq!(Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap(), new);
+    config["sliding_window_pattern"] = 3.into();
+    assert_ne!(Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap(), new);
+    // Where all layers attend to all tokens, one base is left, and no window limits the context.
+    config["sliding_window_pattern"] = 1.into();
+    let config = Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap();
+    let ModelSpec::Llama { local_rotary, .. } = config.spec() else {
+        panic!("{:?}", config.spec());
+    };
+    assert_eq!((*local_rotary, config.spec().context()), (None, Some(64)));
+}
+
 /// Readers take the whole part of `hidden_size / num_attention_heads` where a file has no `head_dim`.
 #[test]
 fn heads_without_a_width_have_the_whole_part_of_the_quotient() {
@@ -281,6 +351,7 @@ fn sliding_windows_limit_the_context() {
         let config = Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap();
         config.spec().context().unwrap()
     };
+    assert_eq!(context("gemma3", &[]), 32);
     assert_eq!(context("mistral", &[]), 32);
     assert_eq!(context("mistral", &[("sliding_window", Value::Null)]), 64);
     assert_eq!(context("qwen3", &[("sliding_window", 8.into())]), 64);
@@ -338,7 +409,7 @@ fn hostile_indexes_are_refused() {
 #[ignore = "slow"]
 fn damaged_files_end_in_a_model_or_an_error() {
     let mut refused = 0;
-    for folder in ["llama", "qwen3", "gemma"] {
+    for folder in ["llama", "qwen3", "gemma3"] {
         let (text, shards) = (file(folder, "config.json"), shards(folder));
         let attempt = |text: &[u8], shards: &[Vec<u8>]| {
             Config::parse(text).and_then(|config| read(&config, shards).map(drop))

@@ -34,6 +34,11 @@ MODELS = {
               "float16", None),
     "qwen3": ("Qwen3", dict(head_dim=10, attention_bias=True), "float32", "9KB"),
     "gemma": ("Gemma", dict(head_dim=12, hidden_act="gelu_pytorch_tanh"), "float32", None),
+    # Blocks of both rotary bases, and scores that another root than that of the head's width divides.
+    "gemma3": ("Gemma3Text", dict(head_dim=12, num_hidden_layers=7, query_pre_attn_scalar=20, sliding_window=32,
+                                  rope_parameters=dict(
+                                      full_attention=dict(rope_type="linear", factor=4.0, rope_theta=5e4),
+                                      sliding_attention=dict(rope_type="default", rope_theta=1e4))), "float32", None),
 }
 
 
@@ -44,7 +49,7 @@ def randomise(model, seed):
         for name, parameter in model.named_parameters():
             values = torch.randn(parameter.shape, generator=generator)
             scale = 0.6 if parameter.dim() == 1 else 2.0 / parameter.shape[-1] ** 0.5
-            gemma = model.config.model_type == "gemma"
+            gemma = model.config.model_type.startswith("gemma")
             centre = 1.0 if name.endswith("norm.weight") and not gemma else 0.0
             parameter.copy_(centre + scale * values)
 
@@ -52,7 +57,7 @@ def randomise(model, seed):
 def build(name, seed, **more):
     kind, settings, dtype, shard = MODELS[name]
     config = getattr(transformers, kind + "Config")(**{**SMALL, **settings, **more})
-    model = getattr(transformers, kind + "ForCausalLM")(config)
+    model = getattr(transformers, kind.removesuffix("Text") + "ForCausalLM")(config)
     randomise(model, seed)
     return model.to(getattr(torch, dtype)), shard
 
@@ -118,7 +123,8 @@ GPT2 = 'family = "transformer"\nlayers = 2\nwidth = 16\nheads = 2\ncontext = 24\
 
 def table(config):
     """The table [model] for a configuration, with the keys of docs/guide/transformers.md."""
-    rope = dict(config.rope_parameters)
+    gemma3 = config.model_type == "gemma3_text"
+    rope = dict(config.rope_parameters["full_attention"] if gemma3 else config.rope_parameters)
     scaling = {
         "default": None,
         "linear": lambda: dict(kind="linear", factor=rope["factor"]),
@@ -134,9 +140,13 @@ def table(config):
     values = dict(family="llama", layers=config.num_hidden_layers, width=config.hidden_size, heads=config.num_attention_heads,
                   key_heads=config.num_key_value_heads, head_width=head_width, inner=config.intermediate_size, context=24,
                   rotary_base=float(rope["rope_theta"]), norm_epsilon=config.rms_norm_eps, biases=biases,
-                  gate="silu" if config.hidden_act == "silu" else "gelu", head_norms=config.model_type == "qwen3",
-                  scaled_embedding=config.model_type == "gemma", tied=config.tie_word_embeddings, rows=config.vocab_size)
+                  gate="silu" if getattr(config, "hidden_act", None) == "silu" else "gelu",
+                  head_norms=config.model_type in ("qwen3", "gemma3_text"), output_norms=gemma3,
+                  scaled_embedding=config.model_type.startswith("gemma"), tied=config.tie_word_embeddings,
+                  rows=config.vocab_size)
     lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+    if gemma3:
+        lines.append(f"local_rotary = {{ base = {config.rope_parameters['sliding_attention']['rope_theta']}, every = 6 }}")
     if scaling:
         inner = ", ".join(f"{key} = {json.dumps(value)}" for key, value in scaling().items())
         lines.append(f"rotary_scaling = {{ {inner} }}")
@@ -329,7 +339,8 @@ def check_gguf(folder, undertone, train, read):
     lines = [dict(user=f"u{user}", text=f"ba di gu ko be {user % 7} da") for user in range(200) for _ in range(3)]
     (folder / "posts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     source = '{ kind = "jsonl", path = "posts.jsonl", user = "user", text = "text" }'
-    changes = {"llama": {}, "llama-shards": {}, "qwen2": {}, "qwen3": dict(attention_bias=False), "gemma": {}}
+    changes = {"llama": {}, "llama-shards": {}, "qwen2": {}, "qwen3": dict(attention_bias=False), "gemma": {},
+               "gemma3": {}}
     for seed, (name, more) in enumerate(changes.items()):
         # Rows of 64 values have blocks of 32, and some rows have none.
         model, _ = build(name, 200 + seed, vocab_size=made.get_vocab_size() + 3, hidden_size=64, intermediate_size=96, **more)
@@ -355,7 +366,7 @@ def check_gguf(folder, undertone, train, read):
         expected = logits[-1].log_softmax(-1)
         got = torch.tensor([entry["logprob"] for entry in top])
         # llama.cpp looks the GELU up in a table of half width.
-        tolerance = 5e-3 if name == "gemma" else 1e-4
+        tolerance = 5e-3 if name.startswith("gemma") else 1e-4
         near(f"{name}: GGUF in llama.cpp", got, torch.stack([expected[entry["id"]] for entry in top]), tolerance)
         check_types(name, folder, undertone, run, exported, ids)
 

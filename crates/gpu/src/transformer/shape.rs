@@ -150,6 +150,14 @@ impl Shape {
         algorithm: Algorithm,
     ) -> Result<Self, LocalError> {
         let (sizes, trained) = (transformer.sizes(), model.layout());
+        for (key, is_set) in [
+            ("model.output_norms", sizes.architecture.output_norms),
+            ("model.local_rotary", sizes.architecture.local_rotary.is_some()),
+        ] {
+            if is_set {
+                return Err(unusable(key, "no such key", "a value"));
+            }
+        }
         let (base, is_gradient) = (Frame::common_at(trained.len()), algorithm != Algorithm::FedAvg);
         let finder = Finder {
             trained,

@@ -35,6 +35,26 @@ pub enum FeedForward {
     Gated(Gate),
 }
 
+/// The blocks whose rotary positions have a base of their own and no scaling: all but every `every`-th.
+///
+/// Gemma 3 trains these blocks to attend to a window of neighbours. A context within that window has no other use of it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LocalRotary {
+    /// The base of their angles.
+    pub base: f64,
+    /// The blocks `every`, `2 every` and so on, counted from 1, have the base and the scaling of the model.
+    pub every: usize,
+}
+
+impl LocalRotary {
+    /// Returns `true` if the block at this place, counted from 0, has a base of its own.
+    #[must_use]
+    pub fn covers(self, layer: usize) -> bool {
+        !(layer + 1).is_multiple_of(self.every)
+    }
+}
+
 /// The computation of a transformer's blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Architecture {
@@ -55,9 +75,14 @@ pub struct Architecture {
     pub rotary_base: f64,
     /// The change of these angles for contexts longer than those of the first training.
     pub rotary_scaling: Option<RotaryScaling>,
+    /// Blocks whose angles have another base, as in Gemma 3.
+    pub local_rotary: Option<LocalRotary>,
     /// `true` to normalise queries and keys head by head, by their root mean square and one gain each per block, before they are
     /// turned, as in Qwen3.
     pub head_norms: bool,
+    /// `true` to normalise what attention and the feed-forward layer give, by its root mean square and a gain each, before it is added
+    /// to the residual stream, as in Gemma 3.
+    pub output_norms: bool,
     /// `true` to multiply embeddings by the root of the width, as in Gemma.
     pub scaled_embedding: bool,
     /// `true` if the embedding is also the output matrix.
@@ -75,7 +100,9 @@ impl Architecture {
         feed_forward: FeedForward::Gelu,
         rotary_base: 10_000.0,
         rotary_scaling: None,
+        local_rotary: None,
         head_norms: false,
+        output_norms: false,
         scaled_embedding: false,
         tied: true,
     };

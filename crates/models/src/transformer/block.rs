@@ -6,12 +6,12 @@ use super::feed_forward::Activation;
 use super::heads::HeadNorms;
 use super::linear::Panels;
 use super::norm::Normaliser;
-use super::rotary::Rotary;
+use super::rotary::Rotaries;
 use super::rows::Rows;
 use super::{BlockTensors, TransformerSizes};
 use crate::kernels::{
     isa::Isa,
-    vector::{add_column_sums, add_to_rows},
+    vector::{add_column_sums, add_scaled, add_to_rows},
 };
 use crate::scalar::Scalar;
 use std::ops::Range;
@@ -36,6 +36,15 @@ pub(super) struct Activations<T> {
     up: Vec<T>,
     /// Output of a gated activation after the backward pass; empty without gate.
     activated: Vec<T>,
+    /// Outputs of attention and of the feed-forward layer before their norms, and the statistics; empty without such norms.
+    after: [After<T>; 2],
+}
+
+/// What a norm of a block's output leaves for its backward pass.
+#[derive(Debug)]
+struct After<T> {
+    raw: Vec<T>,
+    stats: Vec<[T; 2]>,
 }
 
 impl<T: Scalar> Activations<T> {
@@ -56,6 +65,16 @@ impl<T: Scalar> Activations<T> {
             norm2: zeros(sizes.width),
             up: zeros(sizes.up_width()),
             activated: if gated { zeros(sizes.inner) } else { Vec::new() },
+            after: std::array::from_fn(|_| match sizes.architecture.output_norms {
+                true => After {
+                    raw: zeros(sizes.width),
+                    stats: stats(1),
+                },
+                false => After {
+                    raw: Vec::new(),
+                    stats: Vec::new(),
+                },
+            }),
         }
     }
 
@@ -106,6 +125,8 @@ struct Vectors<'a, T> {
     down_bias: &'a mut [T],
     query_norm: &'a mut [T],
     key_norm: &'a mut [T],
+    o_norm: &'a mut [T],
+    down_norm: &'a mut [T],
 }
 
 impl<'a, T> Vectors<'a, T> {
@@ -128,6 +149,8 @@ impl<'a, T> Vectors<'a, T> {
             down_bias: next(&tensors.down_bias),
             query_norm: next(&tensors.query_norm),
             key_norm: next(&tensors.key_norm),
+            o_norm: next(&tensors.o_norm),
+            down_norm: next(&tensors.down_norm),
         }
     }
 }
@@ -158,7 +181,7 @@ pub(super) struct Block<T> {
     head_norms: Option<HeadNorms>,
     activation: Activation,
     attention: Attention<T>,
-    rotary: Option<Rotary<T>>,
+    rotary: Rotaries<T>,
     qkv: Panels<T>,
     o: Panels<T>,
     up: Panels<T>,
@@ -182,7 +205,7 @@ impl<T: Scalar> Block<T> {
             head_norms: HeadNorms::of(norm, sizes),
             activation: Activation::of(isa, sizes),
             attention: Attention::new(isa, sizes, longest),
-            rotary: Rotary::of(sizes, longest),
+            rotary: Rotaries::of(sizes, longest),
             qkv,
             o,
             up,
@@ -226,27 +249,83 @@ impl<T: Scalar> Block<T> {
             for sequence in sequences {
                 let range = rows.range(sequence);
                 let qkv = &mut kept.qkv[by(&range, triple_width)];
-                if let Some(rotary) = &self.rotary {
+                if let Some(rotary) = self.rotary.at(tensors.layer) {
                     rotary.turn(qkv, 0, false);
                 }
                 let attended = &mut kept.attended[by(&range, attended_width)];
                 self.attention.forward(qkv, attended);
             }
             let middle = &mut kept.middle[narrow.clone()];
-            add_vector(isa, middle, &input[narrow.clone()], of(&tensors.o_bias));
             let attended = &kept.attended[by(&span, attended_width)];
-            self.o.multiply(isa, attended, middle, true);
+            let [after_o, after_down] = &mut kept.after;
+            let (bias, gain) = (of(&tensors.o_bias), of(&tensors.o_norm));
+            self.add(
+                &self.o,
+                [attended, &input[narrow.clone()]],
+                [bias, gain],
+                &span,
+                after_o,
+                middle,
+            );
             let norm2 = &mut kept.norm2[narrow.clone()];
             let (gain, bias) = (of(&tensors.norm2), of(&tensors.norm2_bias));
             norm.forward(middle, gain, bias, norm2, &mut kept.stats2[span.clone()]);
             let up = &mut kept.up[by(&span, up_width)];
             self.up.multiply_and_add(isa, norm2, of(&tensors.up_bias), up);
-            let activated = &mut self.inner[..span.len() * inner];
-            self.activation.forward(up, activated);
+            self.activation.forward(up, &mut self.inner[..span.len() * inner]);
+            let (bias, gain) = (of(&tensors.down_bias), of(&tensors.down_norm));
             let output = &mut output[narrow];
-            add_vector(isa, output, middle, of(&tensors.down_bias));
-            self.down.multiply(isa, activated, output, true);
+            self.add(
+                &self.down,
+                [&self.inner[..span.len() * inner], middle],
+                [bias, gain],
+                &span,
+                after_down,
+                output,
+            );
         }
+    }
+
+    /// `target`, the rows `span` of the residual stream after a product, from them before it and from the factor of the product.
+    fn add(
+        &self,
+        matrix: &Panels<T>,
+        [factor, before]: [&[T]; 2],
+        [bias, gain]: [&[T]; 2],
+        span: &Range<usize>,
+        after: &mut After<T>,
+        target: &mut [T],
+    ) {
+        if gain.is_empty() {
+            add_vector(self.isa, target, before, bias);
+            matrix.multiply(self.isa, factor, target, true);
+            return;
+        }
+        let raw = &mut after.raw[by(span, self.sizes.width)];
+        matrix.multiply_and_add(self.isa, factor, bias, raw);
+        let stats = &mut after.stats[span.clone()];
+        self.norm.by_root().forward(raw, gain, &[], target, stats);
+        add_scaled(self.isa, target, T::ONE, before);
+    }
+
+    /// The gradient of a product's output from that of the residual stream after it, and that of its norm's gain; both of one sequence.
+    fn through_norm(
+        &self,
+        gradient: &[T],
+        gain: &[T],
+        rows: &Range<usize>,
+        after: &After<T>,
+        of_product: &mut [T],
+        of_gain: &mut [T],
+    ) {
+        if gain.is_empty() {
+            of_product.copy_from_slice(gradient);
+            return;
+        }
+        of_product.fill(T::ZERO);
+        let raw = &after.raw[by(rows, self.sizes.width)];
+        let (norm, stats) = (self.norm.by_root(), &after.stats[rows.clone()]);
+        norm.backward(gradient, raw, stats, gain, of_product, of_gain, &mut []);
     }
 
     /// Widths of the output of attention, of queries, keys and values side by side, and of the output of `up`.
@@ -282,10 +361,27 @@ impl<T: Scalar> Block<T> {
             let span = rows.span(&sequences);
             let narrow = by(&span, width);
             // The feed-forward half.
-            products.down[narrow.clone()].copy_from_slice(&gradient[narrow.clone()]);
+            for sequence in sequences.clone() {
+                let range = rows.range(sequence);
+                let (own, to) = (
+                    by(&range, width),
+                    Vectors::of(vectors.line(sequence, line), tensors),
+                );
+                let of_product = &mut products.down[own.clone()];
+                let gain = of(&tensors.down_norm);
+                self.through_norm(
+                    &gradient[own],
+                    gain,
+                    &range,
+                    &kept.after[1],
+                    of_product,
+                    to.down_norm,
+                );
+            }
             let wide = by(&span, up_width);
+            let of_down = &products.down[narrow.clone()];
             self.activation.backward(
-                |target| self.down.multiply(isa, &gradient[narrow.clone()], target, false),
+                |target| self.down.multiply(isa, of_down, target, false),
                 &mut kept.up[wide.clone()],
                 &mut products.up[wide.clone()],
                 &mut self.inner[..span.len() * inner],
@@ -313,16 +409,32 @@ impl<T: Scalar> Block<T> {
                 );
             }
             // The attention half.
-            products.o[narrow.clone()].copy_from_slice(&gradient[narrow.clone()]);
+            for sequence in sequences.clone() {
+                let range = rows.range(sequence);
+                let (own, to) = (
+                    by(&range, width),
+                    Vectors::of(vectors.line(sequence, line), tensors),
+                );
+                let of_product = &mut products.o[own.clone()];
+                let gain = of(&tensors.o_norm);
+                self.through_norm(
+                    &gradient[own],
+                    gain,
+                    &range,
+                    &kept.after[0],
+                    of_product,
+                    to.o_norm,
+                );
+            }
             let scratch = &mut self.narrow[..span.len() * attended_width];
-            self.o.multiply(isa, &gradient[narrow.clone()], scratch, false);
+            self.o.multiply(isa, &products.o[narrow.clone()], scratch, false);
             for sequence in sequences.clone() {
                 let range = rows.range(sequence);
                 let own = by(&range, triple_width);
                 let local = by(&shifted(&range, span.start), attended_width);
                 let of_qkv = &mut products.qkv[own.clone()];
                 self.attention.backward(&kept.qkv[own], &scratch[local], of_qkv);
-                if let Some(rotary) = &self.rotary {
+                if let Some(rotary) = self.rotary.at(tensors.layer) {
                     rotary.turn(of_qkv, 0, true);
                 }
                 if let Some(heads) = self.head_norms {

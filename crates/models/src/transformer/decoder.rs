@@ -6,7 +6,7 @@ mod shard;
 
 use super::heads::HeadNorms;
 use super::norm::Normaliser;
-use super::rotary::Rotary;
+use super::rotary::Rotaries;
 use super::{BlockTensors, Transformer, TransformerSizes};
 use crate::decoder::{Decoder, DecoderOptions, Drafting, Extension, check, check_finite};
 use crate::error::Result;
@@ -48,7 +48,7 @@ struct Shared {
     final_norm: [Vec<f32>; 2],
     norm: Normaliser,
     head_norms: Option<HeadNorms>,
-    rotary: Option<Rotary<f32>>,
+    rotary: Rotaries<f32>,
 }
 
 /// Gains and biases of the norms of one block; those that the model lacks are empty.
@@ -56,6 +56,8 @@ struct Vectors {
     norm1: [Vec<f32>; 2],
     head_norms: [Vec<f32>; 2],
     norm2: [Vec<f32>; 2],
+    /// Gains of the norms of the outputs of attention and of the feed-forward layer.
+    output_norms: [Vec<f32>; 2],
 }
 
 /// Rows of a pass that belong to one sequence, and the position of the first of them.
@@ -85,6 +87,7 @@ impl Shared {
             norm1: [of(&tensors.norm1), of(&tensors.norm1_bias)],
             head_norms: [of(&tensors.query_norm), of(&tensors.key_norm)],
             norm2: [of(&tensors.norm2), of(&tensors.norm2_bias)],
+            output_norms: [of(&tensors.o_norm), of(&tensors.down_norm)],
         };
         Self {
             embedding: of(&tensors.embedding),
@@ -93,7 +96,7 @@ impl Shared {
             final_norm: [of(&tensors.final_norm), of(&tensors.final_norm_bias)],
             norm,
             head_norms: HeadNorms::of(norm, sizes),
-            rotary: Rotary::of(sizes, sizes.context),
+            rotary: Rotaries::of(sizes, sizes.context),
         }
     }
 

@@ -20,7 +20,7 @@ impl HeadNorms {
     /// The norms of an architecture that has them; `norm` is that of rows.
     pub(super) fn of(norm: Normaliser, sizes: TransformerSizes) -> Option<Self> {
         sizes.architecture.head_norms.then(|| Self {
-            norm: norm.of_heads(),
+            norm: norm.by_root(),
             heads: sizes.heads,
             key_heads: sizes.key_heads(),
             head_width: sizes.head_width(),

@@ -23,8 +23,8 @@ impl Normaliser {
         }
     }
 
-    /// The norm of heads, which has the same constant and never a mean.
-    pub(super) fn of_heads(self) -> Self {
+    /// The norm by the root mean square, with the same constant: that of heads, and that of what a block adds.
+    pub(super) fn by_root(self) -> Self {
         Self {
             norm: Norm::Rms,
             ..self

@@ -1,5 +1,35 @@
-use super::{Positions, TransformerSizes};
+use super::{LocalRotary, Positions, RotaryScaling, TransformerSizes};
 use crate::scalar::Scalar;
+
+/// The turns of every block.
+#[derive(Debug)]
+pub(super) struct Rotaries<T> {
+    /// Those of the model, and those of the blocks that have a base of their own.
+    of_model: Option<Rotary<T>>,
+    of_local: Option<(LocalRotary, Rotary<T>)>,
+}
+
+impl<T: Scalar> Rotaries<T> {
+    /// The turns of the first `context` positions.
+    pub(super) fn of(sizes: TransformerSizes, context: usize) -> Self {
+        let architecture = sizes.architecture;
+        let local = architecture
+            .local_rotary
+            .filter(|_| sizes.positions == Positions::Rotary);
+        Self {
+            of_model: Rotary::of(sizes, context),
+            of_local: local.map(|local| (local, Rotary::with(sizes, context, local.base, None))),
+        }
+    }
+
+    /// The turns of the block at this place; `None` for a model with learned positions.
+    pub(super) fn at(&self, layer: usize) -> Option<&Rotary<T>> {
+        match &self.of_local {
+            Some((local, rotary)) if local.covers(layer) => Some(rotary),
+            _ => self.of_model.as_ref(),
+        }
+    }
+}
 
 /// Cosines and sines of every position and pair.
 #[derive(Debug)]
@@ -13,27 +43,28 @@ pub(super) struct Rotary<T> {
 }
 
 impl<T: Scalar> Rotary<T> {
-    /// The turns of the first `context` positions; `None` for a model with learned positions.
+    /// The turns of the first `context` positions by base and scaling of the model; `None` for a model with learned positions.
     pub(super) fn of(sizes: TransformerSizes, context: usize) -> Option<Self> {
-        if sizes.positions == Positions::Learned {
-            return None;
-        }
-        let (half, base) = (sizes.head_width() / 2, sizes.architecture.rotary_base);
-        let scaling = sizes.architecture.rotary_scaling;
+        let (base, scaling) = (sizes.architecture.rotary_base, sizes.architecture.rotary_scaling);
+        (sizes.positions == Positions::Rotary).then(|| Self::with(sizes, context, base, scaling))
+    }
+
+    fn with(sizes: TransformerSizes, context: usize, base: f64, scaling: Option<RotaryScaling>) -> Self {
+        let half = sizes.head_width() / 2;
         let divisor = |pair: usize| scaling.map_or(1.0, |scaling| scaling.divisor(base, half, pair));
         let divisors: Vec<f64> = (0..half).map(divisor).collect();
-        let factor = scaling.map_or(1.0, super::RotaryScaling::attention_factor);
+        let factor = scaling.map_or(1.0, RotaryScaling::attention_factor);
         let turn = |index: usize| {
             let (position, pair) = ((index / half) as f64, index % half);
             let angle = position / base.powf(pair as f64 / half as f64) / divisors[pair];
             [T::of(factor * angle.cos()), T::of(factor * angle.sin())]
         };
-        Some(Self {
+        Self {
             half,
             turned: sizes.heads + sizes.key_heads(),
             row: sizes.qkv_width(),
             turns: (0..context * half).map(turn).collect(),
-        })
+        }
     }
 
     /// `[positions, half]`: cosine and sine.

@@ -1,7 +1,7 @@
 //! Sizes of a transformer.
 
 use super::adapters::BlockMatrix;
-use super::architecture::{Architecture, FeedForward, Norm};
+use super::architecture::{Architecture, FeedForward, LocalRotary, Norm};
 use super::rotary::Rotary;
 use super::scaling::RotaryScaling;
 use crate::error::{ModelError, Result};
@@ -61,6 +61,12 @@ impl TransformerSizes {
                     .and_then(std::result::Result::ok)
                     .unwrap_or("nothing".to_owned()),
             ),
+            (
+                "local_rotary",
+                ours.local_rotary.map_or("nothing".to_owned(), |local| {
+                    format!("base {} but for every block {}", local.base, local.every)
+                }),
+            ),
             ("norm_epsilon", ours.norm_epsilon.to_string()),
             ("gate", gate),
             ("scaled_embedding", ours.scaled_embedding.to_string()),
@@ -94,7 +100,12 @@ impl TransformerSizes {
                     0
                 }
         });
-        let block = matrices.iter().sum::<u128>() + 2 * norm + heads;
+        let after = if self.architecture.output_norms {
+            2 * width
+        } else {
+            0
+        };
+        let block = matrices.iter().sum::<u128>() + 2 * norm + heads + after;
         tables * vocab * width + positions + layers * block + norm
     }
 
@@ -223,6 +234,7 @@ impl TransformerSizes {
             norm_epsilon,
             rotary_base,
             rotary_scaling,
+            local_rotary,
             ..
         } = self.architecture;
         if !(norm_epsilon > 0.0 && norm_epsilon < 1.0) {
@@ -245,11 +257,23 @@ impl TransformerSizes {
         // The turns of every position are kept.
         let turns = self.context.saturating_mul(self.head_width());
         sizes::check("context * head_width", turns, 1, MAX_TURNS)?;
-        if !(rotary_base > 1.0 && rotary_base.is_finite()) {
+        for (key, base) in [
+            ("rotary_base", Some(rotary_base)),
+            ("local_rotary.base", local_rotary.map(|local| local.base)),
+        ] {
+            if let Some(got) = base.filter(|base| !(*base > 1.0 && base.is_finite())) {
+                return Err(ModelError::Rotary {
+                    key,
+                    expected: "a finite number above 1",
+                    got: got.to_string(),
+                });
+            }
+        }
+        if let Some(LocalRotary { every: 0, .. }) = local_rotary {
             return Err(ModelError::Rotary {
-                key: "rotary_base",
-                expected: "a finite number above 1",
-                got: rotary_base.to_string(),
+                key: "local_rotary.every",
+                expected: "a whole number above 0",
+                got: "0".to_owned(),
             });
         }
         rotary_scaling.map_or(Ok(()), RotaryScaling::check)

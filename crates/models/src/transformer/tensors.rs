@@ -8,6 +8,8 @@ use std::ops::Range;
 /// Where the tensors of one block stand in the flat vector. A tensor that the architecture lacks is empty.
 #[derive(Debug, Clone)]
 pub(crate) struct BlockTensors {
+    /// The place of the block, counted from 0.
+    pub(super) layer: usize,
     pub(super) norm1: Range<usize>,
     pub(super) norm1_bias: Range<usize>,
     pub(super) qkv: Range<usize>,
@@ -17,17 +19,20 @@ pub(crate) struct BlockTensors {
     pub(super) key_norm: Range<usize>,
     pub(super) o: Range<usize>,
     pub(super) o_bias: Range<usize>,
+    /// Gains of the norms of the outputs of attention and of the feed-forward layer.
+    pub(super) o_norm: Range<usize>,
     pub(super) norm2: Range<usize>,
     pub(super) norm2_bias: Range<usize>,
     pub(super) up: Range<usize>,
     pub(super) up_bias: Range<usize>,
     pub(super) down: Range<usize>,
     pub(super) down_bias: Range<usize>,
+    pub(super) down_norm: Range<usize>,
 }
 
 impl BlockTensors {
     /// Gains and biases. Their gradients stand side by side in this order, one such line per sequence where sequences are told apart.
-    pub(super) fn vectors(&self) -> [&Range<usize>; 10] {
+    pub(super) fn vectors(&self) -> [&Range<usize>; 12] {
         [
             &self.norm1,
             &self.norm1_bias,
@@ -39,6 +44,8 @@ impl BlockTensors {
             &self.down_bias,
             &self.query_norm,
             &self.key_norm,
+            &self.o_norm,
+            &self.down_norm,
         ]
     }
 
@@ -86,7 +93,7 @@ impl Tensors {
             architecture,
             ..
         } = sizes;
-        let mut named = Vec::with_capacity(14 * layers + 5);
+        let mut named = Vec::with_capacity(16 * layers + 5);
         let mut end = 0;
         let mut place = |name: String, shape: &[usize], exists: bool| {
             if !exists {
@@ -107,7 +114,9 @@ impl Tensors {
             let heads = (&[sizes.head_width()][..], architecture.head_norms);
             let [qkv, o, up, down] =
                 BlockMatrix::ALL.map(|matrix| (sizes.extents(matrix), architecture.has_bias(matrix)));
+            let after = architecture.output_norms;
             BlockTensors {
+                layer,
                 norm1: place("norm1", &[width], true),
                 norm1_bias: place("norm1_bias", &[width], centred),
                 qkv: place("qkv", &qkv.0, true),
@@ -116,12 +125,14 @@ impl Tensors {
                 key_norm: place("key_norm", heads.0, heads.1),
                 o: place("o", &o.0, true),
                 o_bias: place("o_bias", &o.0[1..], o.1),
+                o_norm: place("o_norm", &[width], after),
                 norm2: place("norm2", &[width], true),
                 norm2_bias: place("norm2_bias", &[width], centred),
                 up: place("up", &up.0, true),
                 up_bias: place("up_bias", &up.0[1..], up.1),
                 down: place("down", &down.0, true),
                 down_bias: place("down_bias", &down.0[1..], down.1),
+                down_norm: place("down_norm", &[width], after),
             }
         });
         let blocks = blocks.collect();

@@ -196,6 +196,7 @@ fn every_tensor_learns_from_its_first_batch() {
         llama,
         Architecture {
             head_norms: true,
+            output_norms: true,
             ..llama
         },
         Architecture {
@@ -217,11 +218,14 @@ fn every_tensor_learns_from_its_first_batch() {
         })
         .unwrap();
         let params = model.initial_params(4);
-        let gains = model
-            .tensors
-            .blocks
-            .iter()
-            .flat_map(|block| [&block.norm1, &block.norm2, &block.query_norm, &block.key_norm]);
+        let gains = model.tensors.blocks.iter().flat_map(|block| {
+            let of_heads = [&block.query_norm, &block.key_norm];
+            let of_outputs = [&block.o_norm, &block.down_norm];
+            [&block.norm1, &block.norm2]
+                .into_iter()
+                .chain(of_heads)
+                .chain(of_outputs)
+        });
         for gains in gains.chain([&model.tensors.final_norm]) {
             assert!(params[gains.clone()].iter().all(|&gain| gain == 1.0));
         }

@@ -12,7 +12,7 @@ pub use tensor_type::TensorType;
 
 use super::huggingface::{Family, Piece, pieces};
 use crate::error::{ModelError, Result};
-use crate::transformer::{BlockMatrix, RotaryScaling, Transformer, TransformerSizes};
+use crate::transformer::{BlockMatrix, LocalRotary, RotaryScaling, Transformer, TransformerSizes};
 use std::collections::BTreeMap;
 
 /// A value in the settings of a file.
@@ -201,6 +201,12 @@ pub fn write(
     })
 }
 
+/// The blocks with a rotary base of their own that llama.cpp knows.
+const GEMMA3: LocalRotary = LocalRotary {
+    base: 10_000.0,
+    every: 6,
+};
+
 /// The name of an architecture of llama.cpp that computes what the model does.
 fn architecture(sizes: TransformerSizes) -> Result<&'static str> {
     let refuse = |reason: &str| {
@@ -213,7 +219,8 @@ fn architecture(sizes: TransformerSizes) -> Result<&'static str> {
     if let Some(RotaryScaling::Yarn { .. }) = ours.rotary_scaling {
         return refuse("llama.cpp has another form of YaRN");
     }
-    if ours.feed_forward == crate::FeedForward::Gated(crate::Gate::Gelu) && family != Family::Gemma {
+    let gemma = matches!(family, Family::Gemma | Family::Gemma3);
+    if ours.feed_forward == crate::FeedForward::Gated(crate::Gate::Gelu) && !gemma {
         return refuse("a GELU gate goes with a scaled embedding there");
     }
     let is_llama = matches!(family, Family::Llama | Family::Mistral);
@@ -228,9 +235,13 @@ fn architecture(sizes: TransformerSizes) -> Result<&'static str> {
         Family::Qwen2 => Ok("qwen2"),
         Family::Qwen3 if ours.has_bias(BlockMatrix::Qkv) => refuse("qwen3 has no biases there"),
         Family::Qwen3 => Ok("qwen3"),
-        Family::Gemma if ours.has_bias(BlockMatrix::Qkv) => refuse("gemma has no biases there"),
-        Family::Gemma if !ours.tied => refuse("gemma predicts with its embedding there"),
+        _ if ours.has_bias(BlockMatrix::Qkv) => refuse("gemma has no biases there"),
+        _ if !ours.tied => refuse("gemma predicts with its embedding there"),
         Family::Gemma => Ok("gemma"),
+        Family::Gemma3 if ours.local_rotary != Some(GEMMA3) => {
+            refuse("gemma3 has blocks of base 10000 but for every sixth there")
+        }
+        Family::Gemma3 => Ok("gemma3"),
     }
 }
 
@@ -262,6 +273,9 @@ fn sizes_of(sizes: TransformerSizes, architecture: &str) -> Result<Vec<(String, 
             Value::F32(ours.norm_epsilon as f32),
         ),
     ];
+    if ours.local_rotary.is_some() {
+        settings.push(number("attention.sliding_window", sizes.context)?);
+    }
     if let Some(RotaryScaling::Linear { factor }) = ours.rotary_scaling {
         settings.push(("rope.scaling.type", Value::Text("linear".to_owned())));
         settings.push(("rope.scaling.factor", Value::F32(factor as f32)));
@@ -290,7 +304,12 @@ fn tensor(
         let width = values.len() / (heads * sizes.head_width());
         values = neighbouring(&values, heads, sizes.head_width(), width);
     }
-    Tensor::new(name(&piece.name), piece.shape.clone(), &values, kind)
+    Tensor::new(
+        name(&piece.name, architecture),
+        piece.shape.clone(),
+        &values,
+        kind,
+    )
 }
 
 /// Rows of heads with the two rows of a pair beside each other: row `2 i` is row `i`, and row `2 i + 1` is row `i + half`.
@@ -307,7 +326,7 @@ fn neighbouring(values: &[f32], heads: usize, head_width: usize, width: usize) -
 }
 
 /// Their name of a tensor of `transformers`.
-fn name(theirs: &str) -> String {
+fn name(theirs: &str, architecture: &str) -> String {
     let (block, rest) = match theirs
         .strip_prefix("layers.")
         .and_then(|rest| rest.split_once('.'))
@@ -321,7 +340,9 @@ fn name(theirs: &str) -> String {
         "norm" => "output_norm",
         "lm_head" => "output",
         "input_layernorm" => "attn_norm",
-        "post_attention_layernorm" => "ffn_norm",
+        "post_attention_layernorm" if architecture == "gemma3" => "post_attention_norm",
+        "post_attention_layernorm" | "pre_feedforward_layernorm" => "ffn_norm",
+        "post_feedforward_layernorm" => "post_ffw_norm",
         "self_attn.q_proj" => "attn_q",
         "self_attn.k_proj" => "attn_k",
         "self_attn.v_proj" => "attn_v",

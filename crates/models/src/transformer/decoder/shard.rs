@@ -6,6 +6,7 @@ use crate::kernels::{
     causal::causal_softmax,
     isa::Isa,
     matmul::{Extent, Left, PANEL, Right, matmul},
+    vector::add_scaled,
 };
 use crate::transformer::block::by;
 use crate::transformer::feed_forward::Activation;
@@ -266,7 +267,7 @@ impl Shard {
             let own = &mut room.own[..rows * own_attended];
             for part in parts {
                 let qkv = &mut qkv[by(&part.rows, qkv_width)];
-                if let Some(rotary) = &shared.rotary {
+                if let Some(rotary) = shared.rotary.at(layer) {
                     rotary.turn(qkv, part.first, false);
                 }
                 let own = &mut own[by(&part.rows, own_attended)];
@@ -284,10 +285,19 @@ impl Shard {
             }
             seat.gather(rows, own, attended);
             let own = &mut room.own[..rows * own_width];
-            take_columns(x, width, &self.columns, own);
-            add_bias(own, &block.o.bias);
-            block.o.add(isa, exact, attended, own);
-            seat.gather(rows, own, middle);
+            let [after_o, after_down] = &vectors.output_norms;
+            if after_o.is_empty() {
+                take_columns(x, width, &self.columns, own);
+                add_bias(own, &block.o.bias);
+                block.o.add(isa, exact, attended, own);
+                seat.gather(rows, own, middle);
+            } else {
+                block.o.product(isa, exact, attended, own);
+                seat.gather(rows, own, normed);
+                let norm = shared.norm.by_root();
+                norm.forward(normed, after_o, &[], middle, stats);
+                add_scaled(isa, middle, 1.0, x);
+            }
             let [gain, bias] = &vectors.norm2;
             shared.norm.forward(middle, gain, bias, normed, stats);
             let up = &mut room.own[..rows * block.up.panels.columns()];
@@ -298,10 +308,18 @@ impl Shard {
             }
             seat.gather(rows, own, activated);
             let own = &mut room.own[..rows * own_width];
-            take_columns(middle, width, &self.columns, own);
-            add_bias(own, &block.down.bias);
-            block.down.add(isa, exact, activated, own);
-            seat.gather(rows, own, x);
+            if after_down.is_empty() {
+                take_columns(middle, width, &self.columns, own);
+                add_bias(own, &block.down.bias);
+                block.down.add(isa, exact, activated, own);
+                seat.gather(rows, own, x);
+            } else {
+                block.down.product(isa, exact, activated, own);
+                seat.gather(rows, own, normed);
+                let norm = shared.norm.by_root();
+                norm.forward(normed, after_down, &[], x, stats);
+                add_scaled(isa, x, 1.0, middle);
+            }
         }
         self.finish(shared, pass);
     }

@@ -91,6 +91,24 @@ pub(super) fn relatives() -> Vec<(&'static str, Transformer)> {
             ),
         ),
         (
+            "Gemma 3: norms of outputs, two rotary bases",
+            build(
+                9,
+                Architecture {
+                    head_width: Some(4),
+                    feed_forward: FeedForward::Gated(Gate::Gelu),
+                    rotary_scaling: Some(RotaryScaling::Linear { factor: 3.0 }),
+                    local_rotary: Some(LocalRotary { base: 7.0, every: 2 }),
+                    head_norms: true,
+                    output_norms: true,
+                    biases: [true, true, false, false],
+                    scaled_embedding: true,
+                    tied: true,
+                    ..llama()
+                },
+            ),
+        ),
+        (
             "an untied scaled embedding with learned positions and layer norm",
             Transformer::new(TransformerSizes {
                 inner: 6,
@@ -99,7 +117,9 @@ pub(super) fn relatives() -> Vec<(&'static str, Transformer)> {
                     norm_epsilon: 0.1,
                     rotary_scaling: Some(yarn),
                     scaled_embedding: true,
+                    local_rotary: Some(LocalRotary { base: 7.0, every: 2 }),
                     head_norms: true,
+                    output_norms: true,
                     biases: [false, true, false, true],
                     ..Architecture::LLAMA
                 },
@@ -289,6 +309,14 @@ fn architectures_that_make_no_model_are_refused() {
         (
             |sizes| sizes.architecture.rotary_base = 1.0,
             "`rotary_base`: expected a finite number above 1, got 1",
+        ),
+        (
+            |sizes| sizes.architecture.local_rotary = Some(LocalRotary { base: 0.0, every: 2 }),
+            "`local_rotary.base`: expected a finite number above 1, got 0",
+        ),
+        (
+            |sizes| sizes.architecture.local_rotary = Some(LocalRotary { base: 2.0, every: 0 }),
+            "`local_rotary.every`: expected a whole number above 0, got 0",
         ),
         (
             |sizes| sizes.architecture.rotary_scaling = Some(RotaryScaling::Linear { factor: 0.5 }),

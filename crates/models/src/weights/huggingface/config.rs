@@ -5,7 +5,9 @@ mod write;
 
 use crate::error::{ModelError, Result};
 use crate::spec::ModelSpec;
-use crate::transformer::{BlockMatrix, FeedForward, Gate, Norm, Positions, Transformer, TransformerSizes};
+use crate::transformer::{
+    BlockMatrix, FeedForward, Gate, LocalRotary, Norm, Positions, Transformer, TransformerSizes,
+};
 use serde_json::{Map, Value};
 
 /// A layout of the library `transformers`.
@@ -21,10 +23,19 @@ pub enum Family {
     Qwen3,
     /// `GemmaForCausalLM`, the first version.
     Gemma,
+    /// `Gemma3ForCausalLM`, which reads text alone.
+    Gemma3,
 }
 
 impl Family {
-    const ALL: [Self; 5] = [Self::Llama, Self::Mistral, Self::Qwen2, Self::Qwen3, Self::Gemma];
+    const ALL: [Self; 6] = [
+        Self::Llama,
+        Self::Mistral,
+        Self::Qwen2,
+        Self::Qwen3,
+        Self::Gemma,
+        Self::Gemma3,
+    ];
 
     /// Its `model_type`.
     #[must_use]
@@ -35,6 +46,7 @@ impl Family {
             Self::Qwen2 => "qwen2",
             Self::Qwen3 => "qwen3",
             Self::Gemma => "gemma",
+            Self::Gemma3 => "gemma3_text",
         }
     }
 
@@ -45,12 +57,24 @@ impl Family {
             Self::Qwen2 => "Qwen2ForCausalLM",
             Self::Qwen3 => "Qwen3ForCausalLM",
             Self::Gemma => "GemmaForCausalLM",
+            Self::Gemma3 => "Gemma3ForCausalLM",
+        }
+    }
+
+    /// The key of the gate's activation.
+    fn activation(self) -> &'static str {
+        match self {
+            Self::Gemma3 => "hidden_activation",
+            _ => "hidden_act",
         }
     }
 
     /// Added to the stored gains of norms: Gemma stores them less one.
     pub(super) fn gain_shift(self) -> f32 {
-        if self == Self::Gemma { 1.0 } else { 0.0 }
+        match self {
+            Self::Gemma | Self::Gemma3 => 1.0,
+            _ => 0.0,
+        }
     }
 
     /// The layout that holds a model of these sizes.
@@ -73,12 +97,19 @@ impl Family {
         let [qkv, o, up, down] = architecture.biases;
         let attention = qkv == o && !up && !down;
         if architecture.scaled_embedding {
-            return match (gate, architecture.head_norms, attention) {
-                (Gate::Gelu, false, true) => Ok(Self::Gemma),
+            let local = architecture.local_rotary.is_some();
+            let norms = [architecture.head_norms, architecture.output_norms];
+            return match (gate, norms, attention) {
+                (Gate::Gelu, [false, false], true) if !local => Ok(Self::Gemma),
+                (Gate::Gelu, [true, true], true) => Ok(Self::Gemma3),
                 _ => none(
-                    "a scaled embedding (Gemma) goes with a GELU gate, without head norms, and with biases of `qkv` and `o` or none",
+                    "a scaled embedding goes with a GELU gate, with biases of `qkv` and `o` or none, and with norms of heads and of outputs \
+                     (Gemma 3), or without these and without a local rotary base (Gemma)",
                 ),
             };
+        }
+        if architecture.output_norms || architecture.local_rotary.is_some() {
+            return none("norms of outputs and a local rotary base (Gemma 3) go with a scaled embedding");
         }
         if architecture.head_norms {
             return match attention {
@@ -105,26 +136,23 @@ pub struct Config {
     family: Family,
     spec: ModelSpec,
     vocab: usize,
+    /// The factor of the gains of queries' norms, where a file divides scores by another root than that of the head's width.
+    query_scale: f64,
 }
 
 /// Model types that are refused with what they need beside the layouts that are read.
-const OTHERS: [(&str, &str); 6] = [
-    ("gemma2", "soft caps and norms after each half of a block"),
-    ("gemma3", "norms after each half of a block and two rotary bases"),
-    (
-        "gemma3_text",
-        "norms after each half of a block and two rotary bases",
-    ),
+const OTHERS: [(&str, &str); 5] = [
+    ("gemma2", "soft caps of scores and logits"),
+    ("gemma3", "images; its text model alone is \"gemma3_text\""),
     ("mixtral", "several experts"),
     ("qwen2_moe", "several experts"),
     ("qwen3_moe", "several experts"),
 ];
 
 /// Keys that change what a model computes, with the only values that are read beside `null` and nothing.
-const FIXED: [(&str, &[&str]); 11] = [
+const FIXED: [(&str, &[&str]); 10] = [
     ("attn_logit_softcapping", &[]),
     ("final_logit_softcapping", &[]),
-    ("query_pre_attn_scalar", &[]),
     ("quantization_config", &[]),
     ("logit_scale", &[]),
     ("logits_scaling", &[]),
@@ -217,6 +245,7 @@ impl Config {
             .map_err(|error| config_error("config.json", "a JSON object", error.to_string()))?;
         let fields = Fields(&map);
         let family = family(fields)?;
+        let gemma = matches!(family, Family::Gemma | Family::Gemma3);
         for (key, allowed) in FIXED {
             if let Some(value) = fields
                 .get(key)
@@ -238,10 +267,20 @@ impl Config {
         // Without a width of their own, heads have the whole part of the quotient.
         let head_width = head_width.or_else(|| width.checked_div(heads));
         let longest = longest(family, fields)?;
-        let (rotary_base, rotary_scaling) = rope::read(fields, longest)?;
+        let layers = fields.needed("num_hidden_layers")?;
+        let rope::Rope {
+            base: rotary_base,
+            scaling: rotary_scaling,
+            local,
+        } = rope::read(family, fields, longest)?;
+        let local_rotary = match local {
+            Some(base) => local_layers(fields, layers)?.map(|every| LocalRotary { base, every }),
+            None => None,
+        };
+        let query_scale = query_scale(family, fields, head_width.unwrap_or(1))?;
         let biases = biases(family, fields)?;
         let spec = ModelSpec::Llama {
-            layers: fields.needed("num_hidden_layers")?,
+            layers,
             width,
             heads,
             key_heads: key_heads.filter(|&key_heads| key_heads != heads),
@@ -250,19 +289,24 @@ impl Config {
             context: context(family, fields, longest)?,
             rotary_base,
             rotary_scaling,
+            local_rotary,
             norm_epsilon: fields.number("rms_norm_eps")?.unwrap_or(1e-6),
             gate: gate(family, fields)?,
             biases,
-            head_norms: family == Family::Qwen3,
-            scaled_embedding: family == Family::Gemma,
-            tied: fields
-                .flag("tie_word_embeddings")?
-                .unwrap_or(family == Family::Gemma),
+            head_norms: matches!(family, Family::Qwen3 | Family::Gemma3),
+            output_norms: family == Family::Gemma3,
+            scaled_embedding: gemma,
+            tied: fields.flag("tie_word_embeddings")?.unwrap_or(gemma),
             rows: Some(vocab),
             recompute: false,
             lora: None,
         };
-        let config = Self { family, spec, vocab };
+        let config = Self {
+            family,
+            spec,
+            vocab,
+            query_scale,
+        };
         match config.model() {
             Ok(_) => Ok(config),
             Err(error) => Err(config_error("config.json", "sizes of a model", error.to_string())),
@@ -295,6 +339,10 @@ impl Config {
     #[must_use]
     pub fn spec(&self) -> &ModelSpec {
         &self.spec
+    }
+
+    pub(super) fn query_scale(&self) -> f64 {
+        self.query_scale
     }
 
     /// Number of token ids: rows of the embedding.
@@ -353,6 +401,7 @@ impl Config {
         setting("biases", names(a.biases), names(b.biases))?;
         for (key, theirs, ours) in [
             ("head_norms", a.head_norms, b.head_norms),
+            ("output_norms", a.output_norms, b.output_norms),
             ("tied", a.tied, b.tied),
         ] {
             setting(key, theirs.to_string(), ours.to_string())?;
@@ -395,6 +444,7 @@ fn head_sizes(family: Family, fields: Fields<'_>, heads: usize) -> Result<(Optio
         Family::Mistral => 8,
         Family::Qwen2 | Family::Qwen3 => 32,
         Family::Gemma => 16,
+        Family::Gemma3 => 4,
     };
     let key_heads = match fields.0.get("num_key_value_heads") {
         None => Some(default),
@@ -402,7 +452,7 @@ fn head_sizes(family: Family, fields: Fields<'_>, heads: usize) -> Result<(Optio
     };
     let default = match family {
         Family::Qwen3 => Some(128),
-        Family::Gemma => Some(256),
+        Family::Gemma | Family::Gemma3 => Some(256),
         _ => None,
     };
     let head_width = match fields.0.get("head_dim") {
@@ -427,10 +477,9 @@ fn biases(family: Family, fields: Fields<'_>) -> Result<Vec<BlockMatrix>> {
 }
 
 fn gate(family: Family, fields: Fields<'_>) -> Result<Gate> {
-    let default = if family == Family::Gemma {
-        "gelu_pytorch_tanh"
-    } else {
-        "silu"
+    let default = match family {
+        Family::Gemma | Family::Gemma3 => "gelu_pytorch_tanh",
+        _ => "silu",
     };
     let gate = |key: &str, name: &str| match name {
         "silu" | "swish" => Ok(Gate::Silu),
@@ -442,11 +491,12 @@ fn gate(family: Family, fields: Fields<'_>) -> Result<Gate> {
             Err(config_error(key, expected, format!("{other:?}")))
         }
     };
-    let act = gate("hidden_act", fields.text("hidden_act")?.unwrap_or(default))?;
+    let key = family.activation();
+    let act = gate(key, fields.text(key)?.unwrap_or(default))?;
     match fields.text("hidden_activation")? {
         Some(name) if gate("hidden_activation", name)? != act => Err(config_error(
             "hidden_activation",
-            "the activation of `hidden_act`",
+            format!("the activation of `{key}`"),
             format!("{name:?}"),
         )),
         _ => Ok(act),
@@ -460,8 +510,65 @@ fn longest(family: Family, fields: Fields<'_>) -> Result<usize> {
         Family::Mistral => 131_072,
         Family::Qwen2 | Family::Qwen3 => 32_768,
         Family::Gemma => 8192,
+        Family::Gemma3 => 131_072,
     };
     Ok(fields.size("max_position_embeddings")?.unwrap_or(default))
+}
+
+/// `true` for each layer that attends to all tokens, where the file lists its layers.
+fn layer_types(fields: Fields<'_>) -> Result<Option<Vec<bool>>> {
+    fields.typed(
+        "layer_types",
+        "a list of \"full_attention\" and \"sliding_attention\"",
+        |types| {
+            let known = types.as_array()?.iter().map(|value| match value.as_str() {
+                Some("full_attention") => Some(true),
+                Some("sliding_attention") => Some(false),
+                _ => None,
+            });
+            known.collect()
+        },
+    )
+}
+
+/// The distance of the layers that attend to all tokens, where others lie between them.
+fn local_layers(fields: Fields<'_>, layers: usize) -> Result<Option<usize>> {
+    const USUAL: usize = 6;
+    let Some(full) = layer_types(fields)? else {
+        // Older files name the distance alone.
+        let every = match fields.size("sliding_window_pattern")? {
+            None => fields.size("_sliding_window_pattern")?,
+            every => every,
+        };
+        return Ok(Some(every.unwrap_or(USUAL)).filter(|&every| every != 1));
+    };
+    let first = full.iter().position(|&full| full);
+    let mut distances = [USUAL, first.map_or(USUAL, |first| first + 1)].into_iter();
+    let fits = |every: usize| {
+        let holds = |(place, &full): (usize, &bool)| full == (place + 1).is_multiple_of(every);
+        full.len() == layers && full.iter().enumerate().all(holds)
+    };
+    match distances.find(|&every| fits(every)) {
+        Some(every) => Ok(Some(every).filter(|&every| every != 1)),
+        None => Err(config_error(
+            "layer_types",
+            format!("{layers} layers, with \"full_attention\" at equal distances"),
+            fields.get("layer_types").map_or("nothing".to_owned(), shown),
+        )),
+    }
+}
+
+/// The factor of the gains of queries' norms that makes scores those of a file, which divides them by the root of a number of its own.
+fn query_scale(family: Family, fields: Fields<'_>, head_width: usize) -> Result<f64> {
+    const KEY: &str = "query_pre_attn_scalar";
+    match (family, fields.number(KEY)?) {
+        (Family::Gemma3, scalar) => match scalar.unwrap_or(256.0) {
+            scalar if scalar > 0.0 => Ok((head_width as f64 / scalar).sqrt()),
+            scalar => Err(config_error(KEY, "a number above 0", scalar.to_string())),
+        },
+        (_, None) => Ok(1.0),
+        (_, Some(scalar)) => Err(config_error(KEY, "no such key", scalar.to_string())),
+    }
 }
 
 /// The longest sequence over which attention sees all tokens: within a sliding window it sees as much as without one.
@@ -469,22 +576,10 @@ fn context(family: Family, fields: Fields<'_>, longest: usize) -> Result<usize> 
     let mut slides = match family {
         Family::Mistral => true,
         Family::Qwen2 | Family::Qwen3 => fields.flag("use_sliding_window")?.unwrap_or(false),
+        Family::Gemma3 => local_layers(fields, fields.needed("num_hidden_layers")?)?.is_some(),
         Family::Llama | Family::Gemma => false,
     };
-    if let Some(types) = fields.get("layer_types") {
-        let known = |value: &Value| {
-            let name = value.as_str();
-            name == Some("full_attention") || name == Some("sliding_attention")
-        };
-        let list = types.as_array().filter(|list| list.iter().all(known));
-        let Some(list) = list else {
-            let expected = "a list of \"full_attention\" and \"sliding_attention\"";
-            return Fields::refuse("layer_types", expected, types);
-        };
-        slides |= list
-            .iter()
-            .any(|value| value.as_str() == Some("sliding_attention"));
-    }
+    slides |= layer_types(fields)?.is_some_and(|full| full.contains(&false));
     let window = match fields.0.get("sliding_window") {
         None => Some(4096),
         Some(_) => fields.size("sliding_window")?,

@@ -1,6 +1,6 @@
 //! Rotary positions in a `config.json`: `rope_parameters`, or in older files `rope_theta` and `rope_scaling`.
 
-use super::{Fields, config_error, shown};
+use super::{Family, Fields, config_error, shown};
 use crate::error::Result;
 use crate::transformer::RotaryScaling;
 use serde_json::Value;
@@ -8,19 +8,74 @@ use serde_json::Value;
 /// The base of a file that names none.
 const BASE: f64 = 10_000.0;
 
+/// The base of all tokens' attention in a file of Gemma 3 that names none.
+const GEMMA3: f64 = 1_000_000.0;
+
+/// The rotary positions of a file.
+pub(super) struct Rope {
+    pub(super) base: f64,
+    pub(super) scaling: Option<RotaryScaling>,
+    /// The base of the layers that attend to a window, where they have one of their own.
+    pub(super) local: Option<f64>,
+}
+
 const KINDS: &str = "one of \"default\", \"linear\", \"dynamic\", \"llama3\", \"yarn\"";
 
-/// Base and scaling; `longest` is the longest sequence of the model.
-pub(super) fn read(fields: Fields<'_>, longest: usize) -> Result<(f64, Option<RotaryScaling>)> {
-    let top = fields.number("rope_theta")?;
-    let Some((name, object)) = ["rope_scaling", "rope_parameters"]
+/// The rotary positions of a model whose longest sequence has `longest` tokens.
+pub(super) fn read(family: Family, fields: Fields<'_>, longest: usize) -> Result<Rope> {
+    let found = ["rope_scaling", "rope_parameters"]
         .into_iter()
-        .find_map(|name| Some((name, fields.get(name)?)))
-    else {
-        return Ok((top.unwrap_or(BASE), None));
+        .find_map(|name| Some((name.to_owned(), fields.get(name)?)));
+    if family != Family::Gemma3 {
+        let (base, scaling) = setting(fields, found, longest, BASE)?;
+        return Ok(Rope {
+            base,
+            scaling,
+            local: None,
+        });
+    }
+    let old = fields.number("rope_local_base_freq")?;
+    let parts = |kind: &str| match &found {
+        Some((name, Value::Object(map))) => map.get(kind).map(|value| (format!("{name}.{kind}"), value)),
+        _ => None,
+    };
+    let (full, sliding) = (parts("full_attention"), parts("sliding_attention"));
+    let (full, sliding) = match (full, sliding) {
+        (None, None) => (found.clone(), None),
+        (full, sliding) => (full, sliding),
+    };
+    let (base, scaling) = setting(fields, full, longest, GEMMA3)?;
+    let local = match sliding {
+        None => old.unwrap_or(BASE),
+        Some((name, value)) => {
+            match setting(fields, Some((name.clone(), value)), longest, old.unwrap_or(BASE))? {
+                (base, None) => base,
+                (_, Some(_)) => {
+                    return Fields::refuse(&name, "no scaling of the layers that attend to a window", value);
+                }
+            }
+        }
+    };
+    Ok(Rope {
+        base,
+        scaling,
+        local: Some(local),
+    })
+}
+
+/// Base and scaling of one object of settings; `default` is the base where none is named.
+fn setting(
+    fields: Fields<'_>,
+    found: Option<(String, &Value)>,
+    longest: usize,
+    default: f64,
+) -> Result<(f64, Option<RotaryScaling>)> {
+    let top = fields.number("rope_theta")?;
+    let Some((name, object)) = found else {
+        return Ok((top.unwrap_or(default), None));
     };
     let Value::Object(map) = object else {
-        return Fields::refuse(name, "an object", object);
+        return Fields::refuse(&name, "an object", object);
     };
     if let Some((key, value)) = map.iter().find(|(_, value)| value.is_object()) {
         return Fields::refuse(
@@ -39,7 +94,7 @@ pub(super) fn read(fields: Fields<'_>, longest: usize) -> Result<(f64, Option<Ro
     };
     let needed =
         |key: &str| number(key)?.ok_or_else(|| config_error(&named(key), "a number", "nothing".to_owned()));
-    let base = number("rope_theta")?.or(top).unwrap_or(BASE);
+    let base = number("rope_theta")?.or(top).unwrap_or(default);
     if let Some(part) = number("partial_rotary_factor")?.filter(|&part| part != 1.0) {
         return Err(config_error(
             &named("partial_rotary_factor"),

@@ -29,7 +29,6 @@ pub(super) fn config(sizes: TransformerSizes, family: Family, bos: u32, eos: u32
         "num_attention_heads": sizes.heads,
         "num_key_value_heads": sizes.key_heads(),
         "head_dim": sizes.head_width(),
-        "hidden_act": act,
         "max_position_embeddings": longest,
         "rms_norm_eps": architecture.norm_epsilon,
         "rope_theta": architecture.rotary_base,
@@ -40,6 +39,7 @@ pub(super) fn config(sizes: TransformerSizes, family: Family, bos: u32, eos: u32
         "eos_token_id": eos,
         "torch_dtype": "float32",
     });
+    config[family.activation()] = act.into();
     let has = |matrix| Value::from(architecture.has_bias(matrix));
     match family {
         Family::Llama => {
@@ -53,6 +53,19 @@ pub(super) fn config(sizes: TransformerSizes, family: Family, bos: u32, eos: u32
             config["use_sliding_window"] = false.into();
         }
         Family::Gemma => config["attention_bias"] = has(BlockMatrix::O),
+        Family::Gemma3 => {
+            let local = architecture.local_rotary;
+            let types = (0..sizes.layers).map(|layer| match local.is_some_and(|local| local.covers(layer)) {
+                true => "sliding_attention",
+                false => "full_attention",
+            });
+            config["attention_bias"] = has(BlockMatrix::O);
+            config["layer_types"] = types.collect();
+            config["query_pre_attn_scalar"] = sizes.head_width().into();
+            config["rope_local_base_freq"] =
+                local.map_or(architecture.rotary_base, |local| local.base).into();
+            config["sliding_window"] = sizes.context.into();
+        }
     }
     config
 }
