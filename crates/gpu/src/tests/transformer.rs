@@ -3,6 +3,7 @@
 use undertone_local::Algorithm;
 use undertone_models::{SequenceWeights, SequenceWorker};
 
+use super::independence::{differing_bits, grid};
 use super::*;
 
 /// Architectures that differ in every kernel: positions, norms, gates, shared keys, norms of heads, adapters.

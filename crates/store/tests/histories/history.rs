@@ -1,156 +1,18 @@
-//! Random histories on both stores: the same answers, and the invariants that the privacy of a task rests on.
+//! A history on two stores at once, and the book that it is checked against.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
-
-use proptest::prelude::*;
-use undertone_accounting::participation::{Participation, Spacing};
-use undertone_protocol::TaskState;
-use undertone_store::{
-    AbandonReason, Admission, Admitted, AttemptId, Histograms, Lease, NewAttempt, NewTask, Release,
-    SessionId, SessionState, Store, StoreError, TaskId,
-};
-
-use common::*;
-
-/// Histories that share a pair of stores, each with a task of its own.
-const PER_STORE: u64 = 250;
-
-const USERS: u64 = 7;
-
-#[derive(Debug, Clone)]
-enum Op {
-    Lease {
-        process: u8,
-        ttl: u64,
-    },
-    Renew {
-        old: bool,
-    },
-    HandBack,
-    Open {
-        target: u32,
-        wrong_round: bool,
-    },
-    CloseSelection,
-    Admit {
-        user: u64,
-        device: u8,
-        repeat: bool,
-    },
-    Note {
-        session: usize,
-        state: usize,
-    },
-    Reserve {
-        included: u64,
-        old: bool,
-    },
-    Commit {
-        split: u16,
-        twist: u8,
-        old: bool,
-    },
-    Repeat,
-    Abandon {
-        reason: usize,
-        extra: Option<u64>,
-        old: bool,
-    },
-    Advance {
-        by: u64,
-    },
-    Move {
-        from: usize,
-        to: usize,
-    },
-    Publish {
-        round: u64,
-    },
-    Restart,
-    Sweep,
-    End,
-    /// All steps of a round, from the lease to the release.
-    Round {
-        process: u8,
-        mask: u8,
-        split: u16,
-    },
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    prop_oneof![
-        4 => (0..2u8, 1..4u64).prop_map(|(process, ttl)| Op::Lease { process, ttl: ttl * 10_000 }),
-        1 => prop::bool::weighted(0.3).prop_map(|old| Op::Renew { old }),
-        1 => Just(Op::HandBack),
-        14 => (1..6u32, prop::bool::weighted(0.05))
-            .prop_map(|(target, wrong_round)| Op::Open { target, wrong_round }),
-        3 => Just(Op::CloseSelection),
-        50 => (0..USERS, 0..3u8, prop::bool::weighted(0.1))
-            .prop_map(|(user, device, repeat)| Op::Admit { user, device, repeat }),
-        12 => (any::<prop::sample::Index>(), 0..7usize)
-            .prop_map(|(session, state)| Op::Note { session: session.index(1 << 16), state }),
-        14 => (0..4u64, prop::bool::weighted(0.1)).prop_map(|(included, old)| Op::Reserve { included, old }),
-        16 => (any::<u16>(), 0..24u8, prop::bool::weighted(0.1))
-            .prop_map(|(split, twist, old)| Op::Commit { split, twist, old }),
-        2 => Just(Op::Repeat),
-        8 => (0..9usize, prop::option::weighted(0.3, 0..USERS), prop::bool::weighted(0.1))
-            .prop_map(|(reason, extra, old)| Op::Abandon { reason, extra, old }),
-        8 => (0..3u32).prop_map(|power| Op::Advance { by: 40 * 100u64.pow(power) }),
-        2 => (0..5usize, 0..5usize).prop_map(|(from, to)| Op::Move { from, to }),
-        2 => (0..6u64).prop_map(|round| Op::Publish { round }),
-        1 => prop::bool::weighted(0.25).prop_map(|restart| if restart { Op::Restart } else { Op::Sweep }),
-        24 => (0..2u8, any::<u8>(), any::<u16>())
-            .prop_map(|(process, mask, split)| Op::Round { process, mask, split }),
-        1 => prop::bool::weighted(0.1).prop_map(|end| if end { Op::End } else { Op::Repeat }),
-    ]
-}
-
-const REASONS: [AbandonReason; 9] = [
-    AbandonReason::Few,
-    AbandonReason::Deadline,
-    AbandonReason::Crash,
-    AbandonReason::Fence,
-    AbandonReason::Store,
-    AbandonReason::Network,
-    AbandonReason::Duplicate,
-    AbandonReason::Protocol,
-    AbandonReason::Operator,
-];
-
-const STATES: [SessionState; 7] = [
-    SessionState::Assigned,
-    SessionState::Configured,
-    SessionState::Ready,
-    SessionState::Reported,
-    SessionState::LostBeforeReady,
-    SessionState::Lost,
-    SessionState::Included,
-];
-
-const TASK_STATES: [TaskState; 5] = [
-    TaskState::Draft,
-    TaskState::Active,
-    TaskState::Paused,
-    TaskState::Completed,
-    TaskState::Halted,
-];
+use super::*;
 
 /// Both stores, with the number of histories that they have seen.
-struct Pair {
-    memory: World,
-    database: World,
-    histories: u64,
+pub(super) struct Pair {
+    pub(super) memory: World,
+    pub(super) database: World,
+    pub(super) histories: u64,
     /// Sessions so far, so that no identifier comes twice.
-    sessions: u64,
+    pub(super) sessions: u64,
 }
 
 impl Pair {
-    fn new(database: World) -> Self {
+    pub(super) fn new(database: World) -> Self {
         Self {
             memory: World::memory(),
             database,
@@ -160,7 +22,7 @@ impl Pair {
     }
 
     /// Does the same on both stores, and checks that both say the same.
-    fn both<T: std::fmt::Debug>(
+    pub(super) fn both<T: std::fmt::Debug>(
         &self,
         act: impl Fn(&dyn Store) -> undertone_store::Result<T>,
     ) -> Result<T, StoreError> {
@@ -175,22 +37,22 @@ impl Pair {
 }
 
 /// The record of one history, kept apart from the stores.
-struct Oracle {
-    schema: Participation,
+pub(super) struct Oracle {
+    pub(super) schema: Participation,
     /// The rounds of each user, in released and abandoned attempts, as they were counted.
-    rounds: BTreeMap<u64, Vec<u64>>,
+    pub(super) rounds: BTreeMap<u64, Vec<u64>>,
     /// Sessions that count, of the open attempt.
-    members: BTreeSet<u64>,
-    head: u64,
-    fence: u64,
-    ended: bool,
+    pub(super) members: BTreeSet<u64>,
+    pub(super) head: u64,
+    pub(super) fence: u64,
+    pub(super) ended: bool,
     /// The lines of the ledger.
-    lines: Vec<Vec<u8>>,
+    pub(super) lines: Vec<Vec<u8>>,
 }
 
 impl Oracle {
     /// `true` if the user may take part in a round, by the words of the schema.
-    fn admits(&self, user: u64, round: u64) -> bool {
+    pub(super) fn admits(&self, user: u64, round: u64) -> bool {
         let Some(rounds) = self.rounds.get(&user) else {
             return true;
         };
@@ -206,7 +68,7 @@ impl Oracle {
         fits && in_step && (rounds.len() as u64) < self.schema.max_participation()
     }
 
-    fn count(&mut self, user: u64, round: u64) {
+    pub(super) fn count(&mut self, user: u64, round: u64) {
         assert!(
             self.admits(user, round),
             "user {user} in round {round} after {:?}",
@@ -216,25 +78,25 @@ impl Oracle {
     }
 }
 
-struct History<'a> {
-    pair: &'a mut Pair,
-    task: NewTask,
-    oracle: Oracle,
-    leases: Vec<Lease>,
-    attempts: Vec<AttemptId>,
+pub(super) struct History<'a> {
+    pub(super) pair: &'a mut Pair,
+    pub(super) task: NewTask,
+    pub(super) oracle: Oracle,
+    pub(super) leases: Vec<Lease>,
+    pub(super) attempts: Vec<AttemptId>,
     /// Sessions of the last attempt, with what is known of them.
-    sessions: Vec<(SessionId, u64)>,
-    admissions: Vec<Admission>,
-    last_release: Option<Release>,
+    pub(super) sessions: Vec<(SessionId, u64)>,
+    pub(super) admissions: Vec<Admission>,
+    pub(super) last_release: Option<Release>,
 }
 
 impl History<'_> {
-    fn id(&self) -> TaskId {
+    pub(super) fn id(&self) -> TaskId {
         self.task.id
     }
 
     /// The lease to act by: mostly the last one.
-    fn lease(&self, old: bool) -> Lease {
+    pub(super) fn lease(&self, old: bool) -> Lease {
         let fallback = Lease {
             task: self.id(),
             process: "never".to_owned(),
@@ -249,17 +111,17 @@ impl History<'_> {
         found.cloned().unwrap_or(fallback)
     }
 
-    fn attempt(&self) -> AttemptId {
+    pub(super) fn attempt(&self) -> AttemptId {
         self.attempts.last().copied().unwrap_or(AttemptId(0))
     }
 
     /// Checks that only the lease with the last fence has changed anything.
-    fn led(&self, lease: &Lease) {
+    pub(super) fn led(&self, lease: &Lease) {
         assert_eq!(lease.fence, self.oracle.fence, "a void lease was obeyed");
     }
 
     /// Counts the users of attempts that were abandoned since the last look.
-    fn count_abandoned(&mut self, before: usize) {
+    pub(super) fn count_abandoned(&mut self, before: usize) {
         let id = self.id();
         let listed = self.pair.both(|store| store.abandoned_since_release(id)).unwrap();
         for abandoned in &listed[before..] {
@@ -277,7 +139,7 @@ impl History<'_> {
         }
     }
 
-    fn abandoned(&self) -> usize {
+    pub(super) fn abandoned(&self) -> usize {
         let id = self.id();
         self.pair
             .both(|store| store.abandoned_since_release(id))
@@ -285,7 +147,7 @@ impl History<'_> {
             .len()
     }
 
-    fn step(&mut self, op: &Op) {
+    pub(super) fn step(&mut self, op: &Op) {
         let id = self.id();
         let before = self.abandoned();
         match op {
@@ -425,7 +287,7 @@ impl History<'_> {
         self.check();
     }
 
-    fn open(&mut self, target: u32, wrong_round: bool) {
+    pub(super) fn open(&mut self, target: u32, wrong_round: bool) {
         let lease = self.lease(false);
         let now = self.pair.database.store().now();
         let attempt = NewAttempt {
@@ -444,7 +306,7 @@ impl History<'_> {
         }
     }
 
-    fn admit(&mut self, user: u64, device: u8, repeat: bool) {
+    pub(super) fn admit(&mut self, user: u64, device: u8, repeat: bool) {
         let admission = match self.admissions.last() {
             Some(last) if repeat => last.clone(),
             _ => {
@@ -477,7 +339,7 @@ impl History<'_> {
         self.admissions.push(admission);
     }
 
-    fn commit(&mut self, split: u16, twist: u8, old: bool) {
+    pub(super) fn commit(&mut self, split: u16, twist: u8, old: bool) {
         let (lease, attempt, id) = (self.lease(old), self.attempt(), self.id());
         let (mut included, mut lost) = (Vec::new(), Vec::new());
         for (at, user) in self.oracle.members.iter().enumerate() {
@@ -522,7 +384,7 @@ impl History<'_> {
         }
     }
 
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         let (lease, id) = (self.lease(false), self.id());
         let row = self.pair.both(|store| store.task(id)).unwrap();
         let line = format!("{{\"previous\":\"{}\",\"end\":true}}", row.chain);
@@ -539,7 +401,7 @@ impl History<'_> {
     }
 
     /// The state of both stores is the same, and is that of the record.
-    fn check(&self) {
+    pub(super) fn check(&self) {
         let id = self.id();
         let row = self.pair.both(|store| store.task(id)).unwrap();
         assert_eq!(
@@ -554,7 +416,7 @@ impl History<'_> {
     }
 
     /// The whole history once more, at its end.
-    fn check_end(&self) {
+    pub(super) fn check_end(&self) {
         let id = self.id();
         let lines = self.pair.both(|store| store.ledger(id, 0)).unwrap();
         assert_eq!(lines, self.oracle.lines);
@@ -580,128 +442,5 @@ impl History<'_> {
         self.pair.both(|store| store.unpublished(id)).unwrap();
         let metrics = self.pair.both(|store| store.metrics(id)).unwrap();
         assert_eq!(metrics.len() as u64, self.oracle.head);
-    }
-}
-
-fn schema() -> impl Strategy<Value = Participation> {
-    (1..4u64, 1..4u64, prop::bool::weighted(0.2)).prop_map(|(gap, max, exact)| match exact {
-        true => exactly(gap, max),
-        false => at_least(gap, max),
-    })
-}
-
-/// Runs one history on a pair of stores, and gives the number of its releases.
-fn run(pair: &mut Pair, schema: Participation, floor: u64, ops: &[Op]) -> u64 {
-    pair.histories += 1;
-    let task = NewTask {
-        rounds: 6,
-        min_included: floor,
-        ..new_task(&format!("history {}", pair.histories), schema)
-    };
-    let id = task.id;
-    pair.both(|store| store.create_task(&task)).unwrap();
-    pair.both(|store| store.set_state(id, TaskState::Draft, TaskState::Active, "operator", ""))
-        .unwrap();
-    let mut history = History {
-        oracle: Oracle {
-            schema,
-            rounds: BTreeMap::new(),
-            members: BTreeSet::new(),
-            head: 0,
-            fence: 0,
-            ended: false,
-            lines: Vec::new(),
-        },
-        pair,
-        task,
-        leases: Vec::new(),
-        attempts: Vec::new(),
-        sessions: Vec::new(),
-        admissions: Vec::new(),
-        last_release: None,
-    };
-    for op in ops {
-        history.step(op);
-    }
-    history.check_end();
-    history.oracle.head
-}
-
-/// Runs so many histories of up to so many steps. Proptest makes a failing one small.
-fn histories(cases: u32, steps: usize, database: impl Fn() -> World) {
-    let pair = RefCell::new(Pair::new(database()));
-    let (releases, done) = (RefCell::new(0), RefCell::new(0u64));
-    let config = ProptestConfig {
-        cases,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
-    let mut runner = proptest::test_runner::TestRunner::new(config);
-    let strategy = (schema(), 0..3u64, prop::collection::vec(op(), 1..steps));
-    let outcome = runner.run(&strategy, |(schema, floor, ops)| {
-        let mut pair = pair.borrow_mut();
-        if pair.histories >= PER_STORE {
-            *pair = Pair::new(database());
-        }
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            run(&mut pair, schema, floor, &ops)
-        }));
-        match result {
-            Ok(made) => {
-                *releases.borrow_mut() += made;
-                *done.borrow_mut() += 1;
-                Ok(())
-            }
-            Err(panic) => {
-                // The next history begins with fresh stores.
-                *pair = Pair::new(database());
-                let text = panic
-                    .downcast_ref::<String>()
-                    .cloned()
-                    .unwrap_or_else(|| "a panic without text".to_owned());
-                Err(TestCaseError::fail(text))
-            }
-        }
-    });
-    if let Err(error) = outcome {
-        panic!("{error}");
-    }
-    // A generator that never gets to a release would test nothing.
-    let (releases, done) = (releases.into_inner(), done.into_inner());
-    assert_eq!(done, u64::from(cases));
-    assert!(releases > done, "{releases} releases in {done} histories");
-}
-
-#[test]
-#[ignore = "slow"]
-fn ten_thousand_histories_keep_the_invariants_on_both_stores() {
-    histories(10_000, 30, World::sqlite);
-}
-
-#[cfg(feature = "postgres")]
-#[test]
-#[ignore = "slow"]
-fn two_hundred_histories_keep_the_invariants_in_postgres() {
-    if World::postgres(false).is_some() {
-        histories(200, 30, || World::postgres(false).unwrap());
-    }
-}
-
-mod by_hand {
-    use super::*;
-
-    #[test]
-    #[ignore = "takes ten times as long as the test above"]
-    fn a_hundred_thousand_histories_keep_the_invariants_on_both_stores() {
-        histories(100_000, 30, World::sqlite);
-    }
-
-    #[cfg(feature = "postgres")]
-    #[test]
-    #[ignore = "takes ten minutes"]
-    fn ten_thousand_histories_keep_the_invariants_in_postgres() {
-        if World::postgres(false).is_some() {
-            histories(10_000, 30, || World::postgres(false).unwrap());
-        }
     }
 }
