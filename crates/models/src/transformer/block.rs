@@ -40,7 +40,7 @@ pub(super) struct Activations<T> {
     after: [After<T>; 2],
 }
 
-/// What a norm of a block's output leaves for its backward pass.
+/// The record that a norm of a block's output leaves for its backward pass.
 #[derive(Debug)]
 struct After<T> {
     raw: Vec<T>,

@@ -1,4 +1,4 @@
-//! What happens in a history.
+//! The operations of a history.
 
 use super::*;
 
