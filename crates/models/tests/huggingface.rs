@@ -317,6 +317,14 @@ fn older_and_newer_keys_of_two_rotary_bases_mean_the_same() {
     config["rope_scaling"] = serde_json::json!({"rope_type": "linear", "factor": 4.0});
     config["sliding_window_pattern"] = 6.into();
     assert_eq!(Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap(), new);
+    // A base that stands beside the settings of both kinds of layers is the one of its own kind.
+    let mut mixed = config.clone();
+    mixed.as_object_mut().unwrap().remove("rope_scaling").unwrap();
+    mixed["rope_parameters"] = serde_json::json!({
+        "full_attention": {"rope_type": "linear", "factor": 4.0},
+        "sliding_attention": {"rope_type": "default"},
+    });
+    assert_eq!(Config::parse(&serde_json::to_vec(&mixed).unwrap()).unwrap(), new);
     config["sliding_window_pattern"] = 3.into();
     assert_ne!(Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap(), new);
     // Where all layers attend to all tokens, one base is left, and no window limits the context.

@@ -239,7 +239,7 @@ fn architecture(sizes: TransformerSizes) -> Result<&'static str> {
         _ if !ours.tied => refuse("gemma predicts with its embedding there"),
         Family::Gemma => Ok("gemma"),
         Family::Gemma3 if ours.local_rotary != Some(GEMMA3) => {
-            refuse("gemma3 has blocks of base 10000 but for every sixth there")
+            refuse("all blocks of gemma3 but every sixth have the rotary base 10000 there")
         }
         Family::Gemma3 => Ok("gemma3"),
     }

@@ -26,15 +26,16 @@ pub(super) fn read(family: Family, fields: Fields<'_>, longest: usize) -> Result
     let found = ["rope_scaling", "rope_parameters"]
         .into_iter()
         .find_map(|name| Some((name.to_owned(), fields.get(name)?)));
+    let named = fields.number("rope_theta")?;
     if family != Family::Gemma3 {
-        let (base, scaling) = setting(fields, found, longest, BASE)?;
+        let (base, scaling) = setting(fields, found, longest, named.unwrap_or(BASE))?;
         return Ok(Rope {
             base,
             scaling,
             local: None,
         });
     }
-    let old = fields.number("rope_local_base_freq")?;
+    let named_local = fields.number("rope_local_base_freq")?.unwrap_or(BASE);
     let parts = |kind: &str| match &found {
         Some((name, Value::Object(map))) => map.get(kind).map(|value| (format!("{name}.{kind}"), value)),
         _ => None,
@@ -44,17 +45,15 @@ pub(super) fn read(family: Family, fields: Fields<'_>, longest: usize) -> Result
         (None, None) => (found.clone(), None),
         (full, sliding) => (full, sliding),
     };
-    let (base, scaling) = setting(fields, full, longest, GEMMA3)?;
+    let (base, scaling) = setting(fields, full, longest, named.unwrap_or(GEMMA3))?;
     let local = match sliding {
-        None => old.unwrap_or(BASE),
-        Some((name, value)) => {
-            match setting(fields, Some((name.clone(), value)), longest, old.unwrap_or(BASE))? {
-                (base, None) => base,
-                (_, Some(_)) => {
-                    return Fields::refuse(&name, "no scaling of the layers that attend to a window", value);
-                }
+        None => named_local,
+        Some((name, value)) => match setting(fields, Some((name.clone(), value)), longest, named_local)? {
+            (base, None) => base,
+            (_, Some(_)) => {
+                return Fields::refuse(&name, "no scaling of the layers that attend to a window", value);
             }
-        }
+        },
     };
     Ok(Rope {
         base,
@@ -63,16 +62,15 @@ pub(super) fn read(family: Family, fields: Fields<'_>, longest: usize) -> Result
     })
 }
 
-/// Base and scaling of one object of settings; `default` is the base where none is named.
+/// Base and scaling of one object of settings; `default` is the base where the object names none.
 fn setting(
     fields: Fields<'_>,
     found: Option<(String, &Value)>,
     longest: usize,
     default: f64,
 ) -> Result<(f64, Option<RotaryScaling>)> {
-    let top = fields.number("rope_theta")?;
     let Some((name, object)) = found else {
-        return Ok((top.unwrap_or(default), None));
+        return Ok((default, None));
     };
     let Value::Object(map) = object else {
         return Fields::refuse(&name, "an object", object);
@@ -94,7 +92,7 @@ fn setting(
     };
     let needed =
         |key: &str| number(key)?.ok_or_else(|| config_error(&named(key), "a number", "nothing".to_owned()));
-    let base = number("rope_theta")?.or(top).unwrap_or(default);
+    let base = number("rope_theta")?.unwrap_or(default);
     if let Some(part) = number("partial_rotary_factor")?.filter(|&part| part != 1.0) {
         return Err(config_error(
             &named("partial_rotary_factor"),
