@@ -13,6 +13,7 @@ mod figures;
 mod groups;
 mod guard;
 mod left_over;
+mod losses;
 mod opening;
 mod outlook;
 mod release;
@@ -30,9 +31,7 @@ use undertone_coordinator::head::{Opened, RunHead};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::session_terms::TaskSessionTerms;
 use undertone_protocol::{Blob, TaskState, Verdict, digest_of};
-use undertone_store::{
-    AbandonReason, AttemptId, Blobs, Lease, Millis, SessionId, SessionState, Store, StoreError,
-};
+use undertone_store::{AbandonReason, AttemptId, Blobs, Lease, Millis, SessionId, Store, StoreError};
 
 use crate::attempt::{Attempt, Effect, Event};
 use crate::cluster::Cluster;
@@ -42,7 +41,7 @@ use crate::keys::{Keys, random};
 use crate::pace::{CheckInCounter, RoundTime};
 use crate::plain::PlainSum;
 use crate::pseudonyms::{self, Pseudonyms};
-use crate::session::{LostAt, Sessions};
+use crate::session::Sessions;
 use crate::spool::Spool;
 use crate::task::Task;
 
@@ -389,56 +388,6 @@ impl Room {
             inner.lease = self.shared.store.renew(&inner.lease, self.lease_time)?;
         }
         Ok(())
-    }
-
-    /// Ends sessions whose time is over.
-    fn expire(&self, inner: &mut Inner, now: Millis) -> Result<()> {
-        let Some(current) = &mut inner.current else {
-            return Ok(());
-        };
-        let lost = current.sessions.expire(now);
-        for (session, at) in lost {
-            self.lose(inner, now, session, at)?;
-        }
-        if inner
-            .current
-            .as_ref()
-            .is_some_and(|current| current.wake.is_some_and(|wake| wake <= now))
-        {
-            self.event(inner, now, Event::Tick)?;
-        }
-        Ok(())
-    }
-
-    /// Ends a session in the machine, in its group and in the store.
-    fn lose(&self, inner: &mut Inner, now: Millis, session: SessionId, at: LostAt) -> Result<()> {
-        let done = self.lose_one(inner, now, session, at);
-        inner.noted(done)
-    }
-
-    fn lose_one(&self, inner: &mut Inner, now: Millis, session: SessionId, mut at: LostAt) -> Result<()> {
-        let Some(current) = &mut inner.current else {
-            return Ok(());
-        };
-        if let Some(device) = current.devices.get_mut(&session) {
-            // The bytes of its upload go with it.
-            device.upload = Uploading::Nothing;
-            current.shards.take_back(session);
-            if let Sums::Groups(groups) = &current.sums
-                && let Some(group) = groups.get(device.shard as usize)
-            {
-                at = lock(group).lose(session).unwrap_or(at);
-            }
-        }
-        if let Some(state) = current.sessions.get_mut(session) {
-            state.lost_in_group(at);
-        }
-        let state = match at.counts() {
-            true => SessionState::Lost,
-            false => SessionState::LostBeforeReady,
-        };
-        self.shared.store.note_sessions(&[(session, state)])?;
-        self.event(inner, now, Event::Lost(session, at))
     }
 
     /// Gives an event to the machine and does what it asks for.

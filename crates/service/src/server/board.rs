@@ -1,0 +1,98 @@
+//! The boards that devices read.
+
+use std::sync::Arc;
+
+use undertone_protocol::{Blob, Board, Code, Label, Problem, TaskCard, write};
+use undertone_store::{Millis, StoreError, TaskRow};
+
+use super::{Service, store};
+use crate::boards::Posted;
+use crate::pace;
+use crate::room::Reply;
+use crate::task::Task;
+
+/// The card of a task on the board; `bytes` are those that a device loads and sends in a round.
+fn card(task: &Task, row: &TaskRow, (down_bytes, up_bytes): (u64, u64)) -> TaskCard {
+    let schema = row.task.participation;
+    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let service = &task.file.service;
+    TaskCard {
+        task: task.id.0.to_vec(),
+        kind: row.task.kind.into(),
+        state: row.state.into(),
+        round: row.head_round,
+        min_sep: narrow(schema.gap().get()),
+        max_part: narrow(schema.max_participation()),
+        timer_s: service.eligibility.timer.millis() / 1000,
+        min_examples: service.eligibility.min_examples,
+        plan: Some(Blob::of(&task.plan)),
+        down_bytes,
+        up_bytes,
+        min_client_version: service.eligibility.min_client_version,
+    }
+}
+
+impl Service {
+    /// The board of a population, signed, as it travels.
+    ///
+    /// # Errors
+    /// From the store.
+    pub fn board(&self, population: &str) -> Reply<Vec<u8>> {
+        Ok(self.posted_board(population)?.body.to_vec())
+    }
+
+    /// The board of a population, if there is one that need not be made. It waits for nothing.
+    pub(crate) fn fresh_board(&self, population: &str) -> Option<Arc<Posted>> {
+        let board = self.boards.fresh(population, self.shared.store.now())?;
+        self.metrics.board_read(population);
+        Some(board)
+    }
+
+    /// The board of a population, which is made where the last one is too old.
+    pub(crate) fn posted_board(&self, population: &str) -> Reply<Arc<Posted>> {
+        let _making = self.boards.making();
+        let now = self.shared.store.now();
+        if let Some(board) = self.boards.fresh(population, now) {
+            self.metrics.board_read(population);
+            return Ok(board);
+        }
+        let mut tasks = Vec::new();
+        let mut min_interval = Millis::MAX;
+        for room in self.rooms() {
+            let task = room.task();
+            if task.population == population {
+                min_interval = min_interval.min(task.file.service.pace.min_interval.millis());
+                let row = self.shared.store.task(task.id).map_err(store)?;
+                tasks.push(card(task, &row, room.bytes()));
+            }
+        }
+        for other in self.elsewhere_of(population) {
+            min_interval = min_interval.min(other.task.file.service.pace.min_interval.millis());
+            tasks.push(card(&other.task, &other.row, other.bytes));
+        }
+        if tasks.is_empty() && !self.knows(population).map_err(store)? {
+            return Err(Problem::new(
+                Code::NotFound,
+                "there is no population of this name",
+            ));
+        }
+        self.metrics.board_read(population);
+        let board = Board {
+            issued_ms: now,
+            tasks,
+            idle: Some(pace::idle(min_interval.min(900_000))),
+            population: population.to_owned(),
+        };
+        let signed = write(&self.shared.keys.board().sign(Label::Board, write(&board)));
+        Ok(self.boards.post(population, now, signed))
+    }
+
+    pub(super) fn knows(&self, population: &str) -> Result<bool, StoreError> {
+        Ok(self
+            .shared
+            .store
+            .tasks()?
+            .iter()
+            .any(|row| row.task.population == population))
+    }
+}
