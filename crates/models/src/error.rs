@@ -68,9 +68,9 @@ pub enum ModelError {
         /// Value given.
         got: f64,
     },
-    /// A setting of rotary positions that makes no angles.
+    /// A number of the model that makes no computation.
     #[error("`{key}`: expected {expected}, got {got}")]
-    Rotary {
+    Setting {
         /// Name of the value as in the run file.
         key: &'static str,
         /// The accepted values.

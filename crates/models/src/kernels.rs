@@ -14,6 +14,7 @@ pub(crate) mod lstm;
 pub(crate) mod matmul;
 pub(crate) mod pack;
 pub(crate) mod rms_norm;
+pub(crate) mod soft_cap;
 pub(crate) mod softmax;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod tile_avx512;

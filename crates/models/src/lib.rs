@@ -44,9 +44,9 @@ pub use error::{ModelError, Result};
 pub use external::ExternalTensor;
 pub use scalar::Scalar;
 pub use sequence::{SequenceModel, SequenceWeights, SequenceWorker, StateMode, StepStats};
-pub use spec::{Loaded, ModelSpec};
+pub use spec::{LlamaSpec, Loaded, ModelSpec};
 pub use transformer::{
     Architecture, BlockMatrix, FeedForward, Gate, LocalRotary, LoraSpec, Norm, Positions, RotaryScaling,
-    Transformer, TransformerSizes,
+    SoftCaps, Transformer, TransformerSizes,
 };
 pub use word_lstm::WordLstm;

@@ -1,11 +1,12 @@
+mod llama;
+
+pub use llama::LlamaSpec;
+
 use crate::{
     error::{ModelError, Result},
     external::{self, ExternalTensor},
     sequence::SequenceModel,
-    transformer::{
-        Architecture, BlockMatrix, FeedForward, Gate, LocalRotary, LoraSpec, Positions, RotaryScaling,
-        Transformer, TransformerSizes,
-    },
+    transformer::{Architecture, LoraSpec, Positions, Transformer, TransformerSizes},
     word_lstm::WordLstm,
 };
 use serde::{Deserialize, Serialize};
@@ -87,66 +88,8 @@ pub enum ModelSpec {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lora: Option<LoraSpec>,
     },
-    /// The decoder-only [`Transformer`] of Llama and its relatives Mistral, Qwen and Gemma: root mean square norms, rotary positions, a gated
-    /// feed-forward layer, and queries that share keys and values.
-    Llama {
-        /// Number of blocks.
-        layers: usize,
-        /// Width of embeddings and of the residual stream.
-        width: usize,
-        /// Number of attention heads per block.
-        heads: usize,
-        /// Number of heads of keys and values; it divides `heads`, which it is by default.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        key_heads: Option<usize>,
-        /// Width of a head; by default `width / heads`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        head_width: Option<usize>,
-        /// Width of the feed-forward layer.
-        inner: usize,
-        /// Maximum length of a sequence in tokens.
-        #[serde(default = "default_context")]
-        context: usize,
-        /// The base of the angles of rotary positions.
-        #[serde(default = "default_rotary_base")]
-        rotary_base: f64,
-        /// The change of these angles for contexts longer than those of the first training.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        rotary_scaling: Option<RotaryScaling>,
-        /// Blocks whose angles have another base, as in Gemma 3.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        local_rotary: Option<LocalRotary>,
-        /// The constant that norms add to the mean square.
-        #[serde(default = "default_norm_epsilon")]
-        norm_epsilon: f64,
-        /// The activation of the feed-forward layer's gate.
-        #[serde(default)]
-        gate: Gate,
-        /// The matrices whose outputs have a bias: `["qkv"]` in Qwen2.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        biases: Vec<BlockMatrix>,
-        /// `true` to normalise queries and keys head by head, as in Qwen3.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        head_norms: bool,
-        /// `true` to normalise what attention and the feed-forward layer give before it is added, as in Gemma 3.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        output_norms: bool,
-        /// `true` to multiply embeddings by the root of the width, as in Gemma.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        scaled_embedding: bool,
-        /// `true` if the embedding is also the output matrix.
-        #[serde(default)]
-        tied: bool,
-        /// Rows of the embedding, where it has more of them than there are tokens; by default as many.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        rows: Option<usize>,
-        /// `true` to compute activations again in the backward pass: less memory, more work, the same bits.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        recompute: bool,
-        /// Low-rank adapters as the only parameters that are trained, on a model that was trained before.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        lora: Option<LoraSpec>,
-    },
+    /// The decoder-only [`Transformer`] of Llama and its relatives Mistral, Qwen and Gemma.
+    Llama(Box<LlamaSpec>),
     /// A model that another program trains, through a session. Only the shapes of its parameters are known here.
     External {
         /// The tensors, in the order of the flat vector.
@@ -169,14 +112,6 @@ fn default_context() -> usize {
 
 fn default_feed_forward() -> usize {
     4
-}
-
-fn default_rotary_base() -> f64 {
-    Architecture::LLAMA.rotary_base
-}
-
-fn default_norm_epsilon() -> f64 {
-    Architecture::LLAMA.norm_epsilon
 }
 
 fn default_embed() -> usize {
@@ -208,7 +143,7 @@ impl ModelSpec {
             Self::StackOverflow { .. } => "stackoverflow",
             Self::Cifg { .. } => "cifg",
             Self::Transformer { .. } => "transformer",
-            Self::Llama { .. } => "llama",
+            Self::Llama(_) => "llama",
             Self::External { .. } => "external",
         }
     }
@@ -223,7 +158,8 @@ impl ModelSpec {
     #[must_use]
     pub fn lora(&self) -> Option<&LoraSpec> {
         match self {
-            Self::Transformer { lora, .. } | Self::Llama { lora, .. } => lora.as_ref(),
+            Self::Transformer { lora, .. } => lora.as_ref(),
+            Self::Llama(llama) => llama.lora.as_ref(),
             _ => None,
         }
     }
@@ -244,8 +180,10 @@ impl ModelSpec {
     #[must_use]
     pub fn without_lora(&self) -> Self {
         let mut spec = self.clone();
-        if let Self::Transformer { lora, .. } | Self::Llama { lora, .. } = &mut spec {
-            *lora = None;
+        match &mut spec {
+            Self::Transformer { lora, .. } => *lora = None,
+            Self::Llama(llama) => llama.lora = None,
+            _ => {}
         }
         spec
     }
@@ -254,7 +192,8 @@ impl ModelSpec {
     #[must_use]
     pub fn context(&self) -> Option<usize> {
         match *self {
-            Self::Transformer { context, .. } | Self::Llama { context, .. } => Some(context),
+            Self::Transformer { context, .. } => Some(context),
+            Self::Llama(ref llama) => Some(llama.context),
             _ => None,
         }
     }
@@ -287,59 +226,7 @@ impl ModelSpec {
                 };
                 (sizes, recompute)
             }
-            Self::Llama {
-                layers,
-                width,
-                heads,
-                key_heads,
-                head_width,
-                inner,
-                context,
-                rotary_base,
-                rotary_scaling,
-                local_rotary,
-                norm_epsilon,
-                gate,
-                ref biases,
-                head_norms,
-                output_norms,
-                scaled_embedding,
-                tied,
-                rows,
-                recompute,
-                lora: _,
-            } => {
-                let vocab = rows.unwrap_or(vocab_len);
-                if vocab < vocab_len {
-                    let (name, minimum, got) = ("rows", vocab_len, vocab);
-                    return Err(ModelError::Dimension { name, minimum, got });
-                }
-                let sizes = TransformerSizes {
-                    vocab,
-                    layers,
-                    width,
-                    heads,
-                    context,
-                    inner,
-                    positions: Positions::Rotary,
-                    architecture: Architecture {
-                        key_heads,
-                        head_width,
-                        norm_epsilon,
-                        biases: BlockMatrix::ALL.map(|matrix| biases.contains(&matrix)),
-                        feed_forward: FeedForward::Gated(gate),
-                        rotary_base,
-                        rotary_scaling,
-                        local_rotary,
-                        head_norms,
-                        output_norms,
-                        scaled_embedding,
-                        tied,
-                        ..Architecture::LLAMA
-                    },
-                };
-                (sizes, recompute)
-            }
+            Self::Llama(ref llama) => (llama.sizes(vocab_len)?, llama.recompute),
             _ => return Ok(None),
         };
         Ok(Some(Transformer::new(sizes)?.recomputing(recompute)))
@@ -369,12 +256,10 @@ impl ModelSpec {
                 projection,
                 tied,
             } => Box::new(WordLstm::cifg(vocab_len, embedding, cells, projection, tied)?),
-            Self::Transformer { ref lora, .. } | Self::Llama { ref lora, .. } => {
-                match (lora, self.transformer(vocab_len)?) {
-                    (None, Some(model)) => Box::new(model),
-                    _ => return Err(ModelError::NoBase),
-                }
-            }
+            Self::Transformer { .. } | Self::Llama(_) => match (self.lora(), self.transformer(vocab_len)?) {
+                (None, Some(model)) => Box::new(model),
+                _ => return Err(ModelError::NoBase),
+            },
             Self::External { .. } => return Err(ModelError::TrainedOutside),
         })
     }

@@ -38,7 +38,7 @@ use undertone_aggregation::ParamLayout;
 use worker::Worker;
 
 pub use adapters::{BlockMatrix, LoraSpec};
-pub use architecture::{Architecture, FeedForward, Gate, LocalRotary, Norm};
+pub use architecture::{Architecture, FeedForward, Gate, LocalRotary, Norm, SoftCaps};
 pub use scaling::RotaryScaling;
 pub use shape::{Positions, TransformerSizes};
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use undertone_models::weights::gguf::{TensorType, Value, Written, write};
 use undertone_models::weights::huggingface::{Config, Reader};
-use undertone_models::{ModelSpec, SequenceModel, Transformer};
+use undertone_models::{LocalRotary, ModelSpec, SequenceModel, Transformer};
 
 struct Bytes<'a>(&'a [u8]);
 
@@ -265,12 +265,34 @@ fn what_llama_cpp_does_not_compute_is_refused() {
         "GGUF has no architecture for this model: llama.cpp has another form of YaRN"
     );
     let untied = |spec: &mut ModelSpec| {
-        if let ModelSpec::Llama { tied, .. } = spec {
-            *tied = false;
+        if let ModelSpec::Llama(llama) = spec {
+            llama.tied = false;
         }
     };
     assert_eq!(
         refused("gemma", untied),
         "GGUF has no architecture for this model: gemma predicts with its embedding there"
+    );
+    let half_capped = |spec: &mut ModelSpec| {
+        if let ModelSpec::Llama(llama) = spec {
+            llama.soft_caps.scores = None;
+        }
+    };
+    assert_eq!(
+        refused("gemma2", half_capped),
+        "GGUF has no architecture for this model: gemma2 caps scores and logits there"
+    );
+    let capped = |spec: &mut ModelSpec| {
+        if let ModelSpec::Llama(llama) = spec {
+            llama.soft_caps.logits = Some(30.0);
+            llama.local_rotary = Some(LocalRotary {
+                base: 10_000.0,
+                every: 6,
+            });
+        }
+    };
+    assert_eq!(
+        refused("gemma3", capped),
+        "GGUF has no architecture for this model: gemma3 has no soft caps there"
     );
 }

@@ -8,16 +8,17 @@ use std::path::PathBuf;
 use serde_json::Value;
 use undertone_models::weights::huggingface::{self, Config, Index, Reader};
 use undertone_models::{
-    Extension, ModelError, ModelSpec, PackedBatch, SequenceModel, StateMode, Transformer,
+    Extension, LlamaSpec, ModelError, ModelSpec, PackedBatch, SequenceModel, StateMode, Transformer,
 };
 
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "llama",
     "llama-shards",
     "mistral",
     "qwen2",
     "qwen3",
     "gemma",
+    "gemma2",
     "gemma3",
 ];
 
@@ -50,6 +51,13 @@ fn read(config: &Config, shards: &[Vec<u8>]) -> Result<(Transformer, Vec<f32>), 
         reader.shard(shard)?;
     }
     Ok((model, reader.finish()?))
+}
+
+fn llama(config: &Config) -> &LlamaSpec {
+    match config.spec() {
+        ModelSpec::Llama(llama) => llama,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Ids, and the logits after each of them.
@@ -146,13 +154,13 @@ fn refusal(folder: &str, change: impl Fn(&mut Value)) -> String {
 
 #[test]
 fn what_no_model_here_computes_is_refused_by_name() {
-    let cases: [(&str, &str, Value, &str); 22] = [
+    let cases: [(&str, &str, Value, &str); 23] = [
         (
             "llama",
             "model_type",
-            "gemma2".into(),
-            "`model_type` in config.json: expected one of \"llama\", \"mistral\", \"qwen2\", \"qwen3\", \"gemma\", \"gemma3_text\", \
-             got \"gemma2\", which needs soft caps of scores and logits",
+            "mixtral".into(),
+            "`model_type` in config.json: expected one of \"llama\", \"mistral\", \"qwen2\", \"qwen3\", \"gemma\", \"gemma2\", \
+             \"gemma3_text\", got \"mixtral\", which needs several experts",
         ),
         ("llama", "model_type", Value::Null, "got nothing"),
         ("llama", "model_type", "opt".into(), "got \"opt\""),
@@ -185,7 +193,7 @@ fn what_no_model_here_computes_is_refused_by_name() {
             "gemma",
             "final_logit_softcapping",
             Value::from(30.0),
-            "`final_logit_softcapping` in config.json: expected no such key, got 30.0",
+            "`final_logit_softcapping` in config.json: expected no such key, got 30",
         ),
         (
             "llama",
@@ -230,7 +238,13 @@ fn what_no_model_here_computes_is_refused_by_name() {
             "gemma3",
             "query_pre_attn_scalar",
             Value::from(0),
-            "`query_pre_attn_scalar` in config.json: expected a number above 0, got 0",
+            "`query_pre_attn_scalar` in config.json: expected a whole number above 0, got 0",
+        ),
+        (
+            "gemma2",
+            "attn_logit_softcapping",
+            Value::from(-1),
+            "`attn_logit_softcapping` in config.json: expected a number above 0, got -1",
         ),
         (
             "gemma",
@@ -330,10 +344,35 @@ fn older_and_newer_keys_of_two_rotary_bases_mean_the_same() {
     // Where all layers attend to all tokens, one base is left, and no window limits the context.
     config["sliding_window_pattern"] = 1.into();
     let config = Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap();
-    let ModelSpec::Llama { local_rotary, .. } = config.spec() else {
-        panic!("{:?}", config.spec());
+    assert_eq!((llama(&config).local_rotary, llama(&config).context), (None, 64));
+}
+
+/// Readers cap where a file of Gemma 2 does not say otherwise.
+#[test]
+fn soft_caps_are_the_usual_ones_where_a_file_names_none() {
+    let mut config: Value = serde_json::from_slice(&file("gemma2", "config.json")).unwrap();
+    let caps = |config: &Value| {
+        let config = Config::parse(&serde_json::to_vec(config).unwrap()).unwrap();
+        let LlamaSpec {
+            soft_caps,
+            query_scalar,
+            ..
+        } = llama(&config);
+        ([soft_caps.scores, soft_caps.logits], *query_scalar)
     };
-    assert_eq!((*local_rotary, config.spec().context()), (None, Some(64)));
+    assert_eq!(caps(&config), ([Some(3.0), Some(4.0)], Some(20)));
+    config["attn_logit_softcapping"] = Value::Null;
+    config["query_pre_attn_scalar"] = config["head_dim"].clone();
+    assert_eq!(caps(&config), ([None, Some(4.0)], None));
+    let map = config.as_object_mut().unwrap();
+    for key in [
+        "attn_logit_softcapping",
+        "final_logit_softcapping",
+        "query_pre_attn_scalar",
+    ] {
+        map.remove(key).unwrap();
+    }
+    assert_eq!(caps(&config), ([Some(50.0), Some(30.0)], Some(256)));
 }
 
 /// Readers take the whole part of `hidden_size / num_attention_heads` where a file has no `head_dim`.
@@ -342,10 +381,7 @@ fn heads_without_a_width_have_the_whole_part_of_the_quotient() {
     let mut config: Value = serde_json::from_slice(&file("qwen2", "config.json")).unwrap();
     config["hidden_size"] = 18.into();
     let config = Config::parse(&serde_json::to_vec(&config).unwrap()).unwrap();
-    let ModelSpec::Llama { head_width, .. } = config.spec() else {
-        panic!("{:?}", config.spec());
-    };
-    assert_eq!(*head_width, Some(4));
+    assert_eq!(llama(&config).head_width, Some(4));
 }
 
 /// A window limits the context to where it changes nothing.
@@ -360,6 +396,7 @@ fn sliding_windows_limit_the_context() {
         config.spec().context().unwrap()
     };
     assert_eq!(context("gemma3", &[]), 32);
+    assert_eq!(context("gemma2", &[]), 32);
     assert_eq!(context("mistral", &[]), 32);
     assert_eq!(context("mistral", &[("sliding_window", Value::Null)]), 64);
     assert_eq!(context("qwen3", &[("sliding_window", 8.into())]), 64);
@@ -417,7 +454,7 @@ fn hostile_indexes_are_refused() {
 #[ignore = "slow"]
 fn damaged_files_end_in_a_model_or_an_error() {
     let mut refused = 0;
-    for folder in ["llama", "qwen3", "gemma3"] {
+    for folder in ["llama", "qwen3", "gemma2", "gemma3"] {
         let (text, shards) = (file(folder, "config.json"), shards(folder));
         let attempt = |text: &[u8], shards: &[Vec<u8>]| {
             Config::parse(text).and_then(|config| read(&config, shards).map(drop))

@@ -30,7 +30,7 @@ pub enum Layout {
     /// GPT-2's names, as the Hugging Face hub has them, with the `config.json` that readers need. Only for transformers with
     /// learned positions.
     Gpt2,
-    /// The layout of Llama, Mistral, Qwen2, Qwen3, Gemma or Gemma 3, whichever has the model's architecture, with the `config.json` that
+    /// The layout of Llama, Mistral, Qwen2, Qwen3 or Gemma 1 to 3, whichever has the model's architecture, with the `config.json` that
     /// readers need. Only for the family `llama`.
     HuggingFace,
     /// The adapters alone, as the library `peft` reads them. Only for models with adapters.

@@ -39,6 +39,9 @@ MODELS = {
                                   rope_parameters=dict(
                                       full_attention=dict(rope_type="linear", factor=4.0, rope_theta=5e4),
                                       sliding_attention=dict(rope_type="default", rope_theta=1e4))), "float32", None),
+    # Caps that change every score and logit, and again another root.
+    "gemma2": ("Gemma2", dict(head_dim=12, query_pre_attn_scalar=20, sliding_window=32, attn_logit_softcapping=3.0,
+                              final_logit_softcapping=4.0), "float32", None),
 }
 
 
@@ -141,10 +144,17 @@ def table(config):
                   key_heads=config.num_key_value_heads, head_width=head_width, inner=config.intermediate_size, context=24,
                   rotary_base=float(rope["rope_theta"]), norm_epsilon=config.rms_norm_eps, biases=biases,
                   gate="silu" if getattr(config, "hidden_act", None) == "silu" else "gelu",
-                  head_norms=config.model_type in ("qwen3", "gemma3_text"), output_norms=gemma3,
+                  head_norms=config.model_type in ("qwen3", "gemma3_text"),
+                  output_norms=config.model_type in ("gemma2", "gemma3_text"),
                   scaled_embedding=config.model_type.startswith("gemma"), tied=config.tie_word_embeddings,
                   rows=config.vocab_size)
     lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+    if getattr(config, "query_pre_attn_scalar", head_width) != head_width:
+        lines.append(f"query_scalar = {config.query_pre_attn_scalar}")
+    caps = dict(scores=getattr(config, "attn_logit_softcapping", None), logits=getattr(config, "final_logit_softcapping", None))
+    caps = ", ".join(f"{key} = {cap}" for key, cap in caps.items() if cap)
+    if caps:
+        lines.append(f"soft_caps = {{ {caps} }}")
     if gemma3:
         lines.append(f"local_rotary = {{ base = {config.rope_parameters['sliding_attention']['rope_theta']}, every = 6 }}")
     if scaling:
@@ -340,7 +350,7 @@ def check_gguf(folder, undertone, train, read):
     (folder / "posts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     source = '{ kind = "jsonl", path = "posts.jsonl", user = "user", text = "text" }'
     changes = {"llama": {}, "llama-shards": {}, "qwen2": {}, "qwen3": dict(attention_bias=False), "gemma": {},
-               "gemma3": {}}
+               "gemma3": {}, "gemma2": {}}
     for seed, (name, more) in enumerate(changes.items()):
         # Rows of 64 values have blocks of 32, and some rows have none.
         model, _ = build(name, 200 + seed, vocab_size=made.get_vocab_size() + 3, hidden_size=64, intermediate_size=96, **more)

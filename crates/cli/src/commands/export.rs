@@ -47,7 +47,7 @@ enum TypeName {
 enum LayoutName {
     /// Use GPT-2's names, for Hugging Face's GPT2LMHeadModel. The model must be a transformer with learned positions.
     Gpt2,
-    /// Use the names and the config.json of Llama, Mistral, Qwen2, Qwen3, Gemma or Gemma 3. The family of the model must be `llama`.
+    /// Use the names and the config.json of Llama, Mistral, Qwen2, Qwen3 or Gemma 1 to 3. The family of the model must be `llama`.
     Huggingface,
     /// Write the adapters alone, for the library PEFT. The run must have trained adapters.
     Peft,

@@ -3,7 +3,7 @@
 use undertone_aggregation::ParamLayout;
 use undertone_local::{Algorithm, LocalError};
 use undertone_models::{
-    BlockMatrix, FeedForward, Gate, ModelSpec, SequenceModel, Transformer, TransformerSizes,
+    BlockMatrix, FeedForward, Gate, ModelSpec, SequenceModel, SoftCaps, Transformer, TransformerSizes,
 };
 
 use crate::call::{Array, activation, place};
@@ -153,6 +153,11 @@ impl Shape {
         for (key, is_set) in [
             ("model.output_norms", sizes.architecture.output_norms),
             ("model.local_rotary", sizes.architecture.local_rotary.is_some()),
+            ("model.query_scalar", sizes.architecture.query_scalar.is_some()),
+            (
+                "model.soft_caps",
+                sizes.architecture.soft_caps != SoftCaps::default(),
+            ),
         ] {
             if is_set {
                 return Err(unusable(key, "no such key", "a value"));

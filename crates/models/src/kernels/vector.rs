@@ -25,6 +25,15 @@ kernel! {
 }
 
 kernel! {
+    /// `target = target * factors`, value by value.
+    pub(crate) fn multiply<FUSED>(target: &mut [T], factors: &[T]) {
+        for (t, &factor) in target.iter_mut().zip(factors) {
+            *t *= factor;
+        }
+    }
+}
+
+kernel! {
     /// Multiplies each row of the given width by its factor.
     pub(crate) fn scale_rows<FUSED>(rows: &mut [T], width: usize, factors: &[T]) {
         for (row, &factor) in rows.chunks_exact_mut(width).zip(factors) {

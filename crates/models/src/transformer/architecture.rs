@@ -55,6 +55,18 @@ impl LocalRotary {
     }
 }
 
+/// Soft caps: each value `x` becomes `cap tanh(x / cap)`, as in Gemma 2.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SoftCaps {
+    /// The cap of attention scores, after their division by the root of the head's width; `None` for no cap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scores: Option<f64>,
+    /// The cap of logits; `None` for no cap. Both caps are from 1e-6 to 1e6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logits: Option<f64>,
+}
+
 /// The computation of a transformer's blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Architecture {
@@ -81,8 +93,12 @@ pub struct Architecture {
     /// turned, as in Qwen3.
     pub head_norms: bool,
     /// `true` to normalise what attention and the feed-forward layer give, by its root mean square and a gain each, before it is added
-    /// to the residual stream, as in Gemma 3.
+    /// to the residual stream, as in Gemma 2 and Gemma 3.
     pub output_norms: bool,
+    /// Attention scores are divided by the root of this number; `None` for the width of a head.
+    pub query_scalar: Option<usize>,
+    /// Bounds of attention scores and of logits, as in Gemma 2.
+    pub soft_caps: SoftCaps,
     /// `true` to multiply embeddings by the root of the width, as in Gemma.
     pub scaled_embedding: bool,
     /// `true` if the embedding is also the output matrix.
@@ -103,6 +119,11 @@ impl Architecture {
         local_rotary: None,
         head_norms: false,
         output_norms: false,
+        query_scalar: None,
+        soft_caps: SoftCaps {
+            scores: None,
+            logits: None,
+        },
         scaled_embedding: false,
         tied: true,
     };

@@ -7,7 +7,9 @@ use crate::kernels::{
     causal::{causal_softmax, causal_softmax_backward},
     isa::Isa,
     matmul::{Extent, Left, Right, matmul},
+    soft_cap::soft_cap_with_slopes,
     transpose::transpose,
+    vector::multiply,
 };
 use crate::scalar::Scalar;
 
@@ -27,18 +29,24 @@ pub(super) struct Attention<T> {
     query_width: usize,
     key_width: usize,
     row: usize,
+    /// The factor of scores, and their cap.
+    scale: T,
+    cap: Option<T>,
     /// Keys and values of a head, transposed: `[head width, length]`.
     keys: Vec<T>,
     values: Vec<T>,
     /// `[QUERIES, length]`.
     scores: Vec<T>,
     gradients: Vec<T>,
+    /// Derivatives of capped scores; empty without a cap.
+    slopes: Vec<T>,
 }
 
 impl<T: Scalar> Attention<T> {
     pub(super) fn new(isa: Isa, sizes: TransformerSizes, longest: usize) -> Self {
         let stride = longest.next_multiple_of(LANES);
         let zeros = |lines: usize| vec![T::ZERO; lines * stride];
+        let cap = sizes.architecture.soft_caps.scores;
         Self {
             isa,
             key_heads: sizes.key_heads(),
@@ -47,20 +55,18 @@ impl<T: Scalar> Attention<T> {
             query_width: sizes.query_width(),
             key_width: sizes.key_width(),
             row: sizes.qkv_width(),
+            scale: T::of(sizes.score_scale()),
+            cap: cap.map(T::of),
             keys: zeros(sizes.head_width()),
             values: zeros(sizes.head_width()),
             scores: zeros(QUERIES),
             gradients: zeros(QUERIES),
+            slopes: zeros(if cap.is_some() { QUERIES } else { 0 }),
         }
-    }
-
-    fn scale(&self) -> T {
-        T::of(1.0 / (self.head_width as f64).sqrt())
     }
 
     /// Probabilities of `count` queries from `first` on, over the keys up to their last.
     fn probabilities(&mut self, queries: &[T], first: usize, count: usize, stride: usize) {
-        let scale = self.scale();
         let extent = Extent {
             rows: count,
             cols: first + count,
@@ -78,7 +84,38 @@ impl<T: Scalar> Attention<T> {
             stride,
             false,
         );
-        causal_softmax(self.isa, scores, stride, first + count, first, scale);
+        let seen = first + count;
+        if let Some(cap) = self.cap {
+            let lines = scores
+                .chunks_exact_mut(stride)
+                .zip(self.slopes.chunks_exact_mut(stride));
+            for (scores, slopes) in lines {
+                soft_cap_with_slopes(
+                    self.isa,
+                    &mut scores[..seen],
+                    &mut slopes[..seen],
+                    self.scale,
+                    cap,
+                );
+            }
+        }
+        let (isa, scale) = (self.isa, self.softmax_scale());
+        causal_softmax(
+            isa,
+            &mut self.scores[..count * stride],
+            stride,
+            seen,
+            first,
+            scale,
+        );
+    }
+
+    /// The factor of scores within the softmax: a cap has applied it already.
+    fn softmax_scale(&self) -> T {
+        match self.cap {
+            Some(_) => T::ONE,
+            None => self.scale,
+        }
     }
 
     /// Places of the keys and of the values of a head in a row.
@@ -148,7 +185,7 @@ impl<T: Scalar> Attention<T> {
         first: usize,
     ) {
         let (isa, width, head_width, row) = (self.isa, self.query_width, self.head_width, self.row);
-        let (length, scale) = (output_gradient.len() / width, self.scale());
+        let (length, scale) = (output_gradient.len() / width, self.softmax_scale());
         let stride = length.next_multiple_of(LANES);
         let [keys, values] = self.places(key_head);
         let queries = &qkv[column..];
@@ -175,6 +212,14 @@ impl<T: Scalar> Attention<T> {
         matmul(isa, down, T::ONE, left, right, &mut gradient[values..], row, true);
         let gradients = &mut self.gradients[..count * stride];
         causal_softmax_backward(isa, gradients, &self.scores, stride, seen, scale);
+        if self.cap.is_some() {
+            let lines = gradients
+                .chunks_exact_mut(stride)
+                .zip(self.slopes.chunks_exact(stride));
+            for (gradients, slopes) in lines {
+                multiply(isa, &mut gradients[..seen], &slopes[..seen]);
+            }
+        }
         let along = Extent {
             rows: count,
             cols: head_width,

@@ -9,6 +9,7 @@
 mod evaluation;
 mod kept;
 
+use super::TransformerSizes;
 use super::gram::{Gram, Square};
 use super::rows::Rows;
 use crate::batch::IGNORE;
@@ -16,7 +17,9 @@ use crate::kernels::{
     isa::Isa,
     matmul::{Extent, Left, Right, matmul, matmul_ahead},
     pack::{pack_panels, pack_panels_transposed, panels_len},
+    soft_cap::soft_cap_with_slopes,
     softmax::{exponentials, scale_and_maximum, scale_lanes},
+    vector::multiply,
 };
 use crate::scalar::Scalar;
 use std::ops::Range;
@@ -39,6 +42,9 @@ pub(super) struct Head<T> {
     states: Vec<T>,
     /// Exponentials, then gradients of logits: `[vocab, lanes]` of one run, or of every run one after the other.
     logits: Vec<T>,
+    /// The cap of logits, and their derivatives in one run, `[vocab, lanes]`; empty without a cap.
+    cap: Option<T>,
+    slopes: Vec<T>,
     maximum: Vec<T>,
     previous: Vec<T>,
     /// Maximum so far when each block was computed, `[blocks, lanes]`.
@@ -57,7 +63,9 @@ fn lanes_of(rows: usize) -> usize {
 }
 
 impl<T: Scalar> Head<T> {
-    pub(super) fn new(isa: Isa, vocab: usize, width: usize, longest: usize, max_rows: usize) -> Self {
+    pub(super) fn new(isa: Isa, sizes: TransformerSizes, longest: usize, max_rows: usize) -> Self {
+        let TransformerSizes { vocab, width, .. } = sizes;
+        let cap = sizes.architecture.soft_caps.logits;
         let rows = CHUNK.max(longest).min(max_rows);
         let lanes = lanes_of(rows);
         let block = (BLOCK_VALUES / width).next_multiple_of(8).clamp(8, 256);
@@ -69,6 +77,8 @@ impl<T: Scalar> Head<T> {
             block,
             states: zeros(panels_len(width, lanes).max(panels_len(rows, width))),
             logits: zeros(vocab * lanes.max(evaluation::ROWS.min(max_rows))),
+            cap: cap.map(T::of),
+            slopes: zeros(if cap.is_some() { vocab * lanes } else { 0 }),
             maximum: zeros(lanes),
             previous: zeros(lanes),
             block_maximum: zeros(vocab.div_ceil(block) * lanes),
@@ -160,6 +170,10 @@ impl<T: Scalar> Head<T> {
                 false,
                 &matrix[next],
             );
+            if let Some(cap) = self.cap {
+                let slopes = &mut self.slopes[words.start * lanes..words.end * lanes];
+                soft_cap_with_slopes(isa, logits, slopes, T::ONE, cap);
+            }
             for (lane, &target) in targets.iter().enumerate() {
                 if words.contains(&(target as usize)) {
                     self.target_logit[lane] = logits[(target as usize - words.start) * lanes + lane];
@@ -242,6 +256,9 @@ impl<T: Scalar> Head<T> {
                 if words.contains(&(target as usize)) {
                     logits[(target as usize - words.start) * lanes + lane] -= self.weight[lane];
                 }
+            }
+            if self.cap.is_some() {
+                multiply(isa, logits, &self.slopes[words.start * lanes..words.end * lanes]);
             }
             let back = Extent {
                 rows: count,

@@ -120,7 +120,7 @@ impl RotaryScaling {
 
     pub(super) fn check(self) -> Result<()> {
         let refuse = |key, expected, got: f64| {
-            Err(ModelError::Rotary {
+            Err(ModelError::Setting {
                 key,
                 expected,
                 got: got.to_string(),

@@ -46,6 +46,7 @@ impl TransformerSizes {
     pub(crate) fn settings(self) -> Vec<(&'static str, String)> {
         let ours = self.architecture;
         let scaling = ours.rotary_scaling.map(|scaling| serde_json::to_string(&scaling));
+        let cap = |cap: Option<f64>| cap.map_or("nothing".to_owned(), |cap| cap.to_string());
         let gate = match ours.feed_forward {
             FeedForward::Gelu => "nothing".to_owned(),
             FeedForward::Gated(gate) => format!("{gate:?}").to_lowercase(),
@@ -67,6 +68,9 @@ impl TransformerSizes {
                     format!("base {} but for every block {}", local.base, local.every)
                 }),
             ),
+            ("query_scalar", self.query_scalar().to_string()),
+            ("soft_caps.scores", cap(ours.soft_caps.scores)),
+            ("soft_caps.logits", cap(ours.soft_caps.logits)),
             ("norm_epsilon", ours.norm_epsilon.to_string()),
             ("gate", gate),
             ("scaled_embedding", ours.scaled_embedding.to_string()),
@@ -121,6 +125,17 @@ impl TransformerSizes {
     #[must_use]
     pub fn key_heads(self) -> usize {
         self.architecture.key_heads.unwrap_or(self.heads)
+    }
+
+    /// The number whose root divides attention scores.
+    #[must_use]
+    pub fn query_scalar(self) -> usize {
+        self.architecture.query_scalar.unwrap_or(self.head_width())
+    }
+
+    /// The factor of attention scores, before any cap.
+    pub(super) fn score_scale(self) -> f64 {
+        1.0 / (self.query_scalar() as f64).sqrt()
     }
 
     /// Heads of queries and of keys that have a norm.
@@ -210,6 +225,12 @@ impl TransformerSizes {
                 1,
                 MAX_WIDTH,
             ),
+            (
+                "query_scalar",
+                self.architecture.query_scalar.unwrap_or(1),
+                1,
+                MAX_INNER,
+            ),
             ("context", self.context, 1, MAX_IDS),
             (inner, self.inner, 1, MAX_INNER),
         ] {
@@ -235,10 +256,24 @@ impl TransformerSizes {
             rotary_base,
             rotary_scaling,
             local_rotary,
+            soft_caps,
             ..
         } = self.architecture;
         if !(norm_epsilon > 0.0 && norm_epsilon < 1.0) {
             return Err(ModelError::NormEpsilon { got: norm_epsilon });
+        }
+        for (key, value) in [
+            ("soft_caps.scores", soft_caps.scores),
+            ("soft_caps.logits", soft_caps.logits),
+        ] {
+            // Single precision holds these and their inverses.
+            if let Some(got) = value.filter(|value| !(1e-6..=1e6).contains(value)) {
+                return Err(ModelError::Setting {
+                    key,
+                    expected: "a number from 1e-6 to 1e6",
+                    got: got.to_string(),
+                });
+            }
         }
         if self.positions == Positions::Learned {
             return Ok(());
@@ -247,7 +282,7 @@ impl TransformerSizes {
             let (width, heads) = (self.width, self.heads);
             return Err(match head_width {
                 None => ModelError::RotaryWidth { width, heads },
-                Some(got) => ModelError::Rotary {
+                Some(got) => ModelError::Setting {
                     key: "head_width",
                     expected: "an even number",
                     got: got.to_string(),
@@ -262,7 +297,7 @@ impl TransformerSizes {
             ("local_rotary.base", local_rotary.map(|local| local.base)),
         ] {
             if let Some(got) = base.filter(|base| !(*base > 1.0 && base.is_finite())) {
-                return Err(ModelError::Rotary {
+                return Err(ModelError::Setting {
                     key,
                     expected: "a finite number above 1",
                     got: got.to_string(),
@@ -270,7 +305,7 @@ impl TransformerSizes {
             }
         }
         if let Some(LocalRotary { every: 0, .. }) = local_rotary {
-            return Err(ModelError::Rotary {
+            return Err(ModelError::Setting {
                 key: "local_rotary.every",
                 expected: "a whole number above 0",
                 got: "0".to_owned(),

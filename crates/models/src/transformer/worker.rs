@@ -88,7 +88,7 @@ impl<T: Scalar> Worker<T> {
             rows: Rows::new(max_sequences, max_rows),
             block: Block::new(isa, sizes, max_rows),
             norm: Normaliser::new(isa, &sizes.architecture),
-            head: Head::new(isa, vocab, width, longest, max_rows),
+            head: Head::new(isa, sizes, longest, max_rows),
             residual: (0..=layers).map(|_| matrix()).collect(),
             kept: (0..slots).map(|_| Activations::new(sizes, max_rows)).collect(),
             products: vec![Gradients::new(sizes, max_rows)],

@@ -12,7 +12,7 @@ pub use tensor_type::TensorType;
 
 use super::huggingface::{Family, Piece, pieces};
 use crate::error::{ModelError, Result};
-use crate::transformer::{BlockMatrix, LocalRotary, RotaryScaling, Transformer, TransformerSizes};
+use crate::transformer::{BlockMatrix, LocalRotary, RotaryScaling, SoftCaps, Transformer, TransformerSizes};
 use std::collections::BTreeMap;
 
 /// A value in the settings of a file.
@@ -219,7 +219,7 @@ fn architecture(sizes: TransformerSizes) -> Result<&'static str> {
     if let Some(RotaryScaling::Yarn { .. }) = ours.rotary_scaling {
         return refuse("llama.cpp has another form of YaRN");
     }
-    let gemma = matches!(family, Family::Gemma | Family::Gemma3);
+    let gemma = matches!(family, Family::Gemma | Family::Gemma2 | Family::Gemma3);
     if ours.feed_forward == crate::FeedForward::Gated(crate::Gate::Gelu) && !gemma {
         return refuse("a GELU gate goes with a scaled embedding there");
     }
@@ -238,6 +238,19 @@ fn architecture(sizes: TransformerSizes) -> Result<&'static str> {
         _ if ours.has_bias(BlockMatrix::Qkv) => refuse("gemma has no biases there"),
         _ if !ours.tied => refuse("gemma predicts with its embedding there"),
         Family::Gemma => Ok("gemma"),
+        Family::Gemma2
+            if !matches!(
+                ours.soft_caps,
+                SoftCaps {
+                    scores: Some(_),
+                    logits: Some(_)
+                }
+            ) =>
+        {
+            refuse("gemma2 caps scores and logits there")
+        }
+        Family::Gemma2 => Ok("gemma2"),
+        Family::Gemma3 if ours.soft_caps != SoftCaps::default() => refuse("gemma3 has no soft caps there"),
         Family::Gemma3 if ours.local_rotary != Some(GEMMA3) => {
             refuse("all blocks of gemma3 but every sixth have the rotary base 10000 there")
         }
@@ -273,8 +286,14 @@ fn sizes_of(sizes: TransformerSizes, architecture: &str) -> Result<Vec<(String, 
             Value::F32(ours.norm_epsilon as f32),
         ),
     ];
-    if ours.local_rotary.is_some() {
+    if ours.local_rotary.is_some() || architecture == "gemma2" {
         settings.push(number("attention.sliding_window", sizes.context)?);
+    }
+    for (key, cap) in [
+        ("attn_logit_softcapping", ours.soft_caps.scores),
+        ("final_logit_softcapping", ours.soft_caps.logits),
+    ] {
+        settings.extend(cap.map(|cap| (key, Value::F32(cap as f32))));
     }
     if let Some(RotaryScaling::Linear { factor }) = ours.rotary_scaling {
         settings.push(("rope.scaling.type", Value::Text("linear".to_owned())));
@@ -294,6 +313,12 @@ fn tensor(
     kind: TensorType,
 ) -> Result<Tensor> {
     let mut values = piece.gather(params, 0.0);
+    let scale = query_scale(piece, sizes, architecture);
+    if scale != 1.0 {
+        values
+            .iter_mut()
+            .for_each(|value| *value = (f64::from(*value) * scale) as f32);
+    }
     let heads = match () {
         () if architecture != "llama" => None,
         () if piece.name.contains(".q_proj.") => Some(sizes.heads),
@@ -310,6 +335,24 @@ fn tensor(
         &values,
         kind,
     )
+}
+
+/// The factor of the queries that makes scores ours: the file has no key for the number whose root divides them. Where queries are
+/// normalised, it is a factor of the gains.
+fn query_scale(piece: &Piece, sizes: TransformerSizes, architecture: &str) -> f64 {
+    // The largest models of each kind have a number of their own there.
+    let theirs = match (architecture, sizes.layers) {
+        ("gemma2", 46) | ("gemma3", 62) => sizes.width / sizes.heads,
+        _ => sizes.head_width(),
+    };
+    let queries = match sizes.architecture.head_norms {
+        true => piece.name.contains(".q_norm."),
+        false => piece.name.contains(".q_proj."),
+    };
+    match queries {
+        true => (theirs as f64 / sizes.query_scalar() as f64).sqrt(),
+        false => 1.0,
+    }
 }
 
 /// Rows of heads with the two rows of a pair beside each other: row `2 i` is row `i`, and row `2 i + 1` is row `i + half`.
@@ -340,7 +383,7 @@ fn name(theirs: &str, architecture: &str) -> String {
         "norm" => "output_norm",
         "lm_head" => "output",
         "input_layernorm" => "attn_norm",
-        "post_attention_layernorm" if architecture == "gemma3" => "post_attention_norm",
+        "post_attention_layernorm" if ["gemma2", "gemma3"].contains(&architecture) => "post_attention_norm",
         "post_attention_layernorm" | "pre_feedforward_layernorm" => "ffn_norm",
         "post_feedforward_layernorm" => "post_ffw_norm",
         "self_attn.q_proj" => "attn_q",

@@ -99,7 +99,7 @@ impl ModelFile {
     fn check_heads(&self, spec: &ModelSpec, bytes: &[u8]) -> Result<()> {
         let expected = match *spec {
             ModelSpec::Transformer { heads, .. } => heads,
-            ModelSpec::Llama { .. } => return self.check_llama(spec),
+            ModelSpec::Llama(_) => return self.check_llama(spec),
             _ => return Ok(()),
         };
         if let Some(own) = &self.description {

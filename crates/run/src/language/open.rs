@@ -175,8 +175,8 @@ impl LanguageModel {
             .map_err(|error| RunError::damaged(folder, format!("its description: {error}")))?;
         let (vocab, examples) = words_beside(folder, described.as_ref())?;
         let mut spec = weights.config().spec().clone();
-        if let ModelSpec::Llama { context, .. } = &mut spec {
-            *context = (*context).min(huggingface::LONGEST_CONTEXT);
+        if let ModelSpec::Llama(llama) = &mut spec {
+            llama.context = llama.context.min(huggingface::LONGEST_CONTEXT);
         }
         let of_folder = |error| huggingface::unusable(folder, error);
         let whole = spec.transformer(vocab.len()).map_err(of_folder)?;

@@ -6,6 +6,7 @@ use crate::kernels::{
     causal::causal_softmax,
     isa::Isa,
     matmul::{Extent, Left, PANEL, Right, matmul},
+    soft_cap::soft_cap,
     vector::add_scaled,
 };
 use crate::transformer::block::by;
@@ -338,6 +339,9 @@ impl Shard {
         self.logits.resize(count * self.vocabulary, 0.0);
         self.output
             .multiply(isa, pass.exact, states, &mut self.logits, false);
+        if let Some(cap) = self.sizes.architecture.soft_caps.logits {
+            soft_cap(isa, &mut self.logits, 1.0, cap as f32);
+        }
     }
 }
 
@@ -411,7 +415,10 @@ impl Cache {
                 };
                 let right = Right::Rows(keys, context);
                 matmul(isa, across, 1.0, left, right, scores, seen, false);
-                let scale = (1.0 / (head_width as f64).sqrt()) as f32;
+                let mut scale = sizes.score_scale() as f32;
+                if let Some(cap) = sizes.architecture.soft_caps.scores {
+                    soft_cap(isa, scores, std::mem::replace(&mut scale, 1.0), cap as f32);
+                }
                 causal_softmax(isa, scores, seen, seen, first, scale);
                 let left = Left::strided(scores, seen, 1);
                 let along = Extent {

@@ -2,6 +2,7 @@ use super::Head;
 use crate::kernels::{
     matmul::{Extent, Left, PANEL, Right, matmul},
     pack::pack_panels_transposed,
+    soft_cap::soft_cap,
     softmax::stream_rows,
 };
 use crate::scalar::Scalar;
@@ -42,6 +43,9 @@ impl<T: Scalar> Head<T> {
                     vocab,
                     false,
                 );
+            }
+            if let Some(cap) = self.cap {
+                soft_cap(isa, &mut self.logits[..rows * vocab], T::ONE, cap);
             }
             stream_rows(isa, &self.logits[..rows * vocab], vocab, number * ROWS, sink)?;
         }

@@ -109,6 +109,25 @@ pub(super) fn relatives() -> Vec<(&'static str, Transformer)> {
             ),
         ),
         (
+            "Gemma 2: norms of outputs, soft caps, scores divided by another root",
+            build(
+                9,
+                Architecture {
+                    head_width: Some(4),
+                    feed_forward: FeedForward::Gated(Gate::Gelu),
+                    output_norms: true,
+                    query_scalar: Some(7),
+                    soft_caps: SoftCaps {
+                        scores: Some(0.8),
+                        logits: Some(2.0),
+                    },
+                    scaled_embedding: true,
+                    tied: true,
+                    ..llama()
+                },
+            ),
+        ),
+        (
             "an untied scaled embedding with learned positions and layer norm",
             Transformer::new(TransformerSizes {
                 inner: 6,
@@ -150,6 +169,24 @@ fn gradients_match_finite_differences() {
     }
     // More queries than one block of attention, more rows than one run.
     check_differences(&build(3, llama()), &[40, 40, 37, 33]);
+    let capped = Architecture {
+        soft_caps: SoftCaps {
+            scores: Some(1.5),
+            logits: Some(3.0),
+        },
+        ..llama()
+    };
+    check_differences(&build(3, capped), &[36, 2]);
+    // More than one block of words.
+    check_differences(
+        &Transformer::new(TransformerSizes {
+            inner: 3,
+            architecture: capped,
+            ..sizes(300, 1, 8, 4, Positions::Rotary)
+        })
+        .unwrap(),
+        &[4, 3],
+    );
 }
 
 /// Ghost norms of every kind of parameter against written-out gradients, in both precisions.
@@ -176,6 +213,18 @@ fn clipped_sums_equal_the_explicit_way() {
     check_weighted(&wide(40, false), &[40, 33, 20, 7, 1], 5);
     check_weighted(&wide(300, true), &[40; 9], 6);
     check_weighted(&wide(300, false), &[40; 9], 7);
+    let capped = TransformerSizes {
+        inner: 70,
+        architecture: Architecture {
+            soft_caps: SoftCaps {
+                scores: Some(2.0),
+                logits: Some(3.0),
+            },
+            ..llama()
+        },
+        ..sizes(300, 2, 48, 4, Positions::Rotary)
+    };
+    check_weighted(&Transformer::new(capped).unwrap(), &[40; 9], 8);
 }
 
 #[test]
@@ -317,6 +366,18 @@ fn architectures_that_make_no_model_are_refused() {
         (
             |sizes| sizes.architecture.local_rotary = Some(LocalRotary { base: 2.0, every: 0 }),
             "`local_rotary.every`: expected a whole number above 0, got 0",
+        ),
+        (
+            |sizes| sizes.architecture.query_scalar = Some(0),
+            "`query_scalar` must be at least 1, got 0",
+        ),
+        (
+            |sizes| sizes.architecture.soft_caps.scores = Some(f64::INFINITY),
+            "`soft_caps.scores`: expected a number from 1e-6 to 1e6, got inf",
+        ),
+        (
+            |sizes| sizes.architecture.soft_caps.logits = Some(-30.0),
+            "`soft_caps.logits`: expected a number from 1e-6 to 1e6, got -30",
         ),
         (
             |sizes| sizes.architecture.rotary_scaling = Some(RotaryScaling::Linear { factor: 0.5 }),

@@ -4,9 +4,9 @@ mod rope;
 mod write;
 
 use crate::error::{ModelError, Result};
-use crate::spec::ModelSpec;
+use crate::spec::{LlamaSpec, ModelSpec};
 use crate::transformer::{
-    BlockMatrix, FeedForward, Gate, LocalRotary, Norm, Positions, Transformer, TransformerSizes,
+    BlockMatrix, FeedForward, Gate, LocalRotary, Norm, Positions, SoftCaps, Transformer, TransformerSizes,
 };
 use serde_json::{Map, Value};
 
@@ -23,17 +23,20 @@ pub enum Family {
     Qwen3,
     /// `GemmaForCausalLM`, the first version.
     Gemma,
+    /// `Gemma2ForCausalLM`.
+    Gemma2,
     /// `Gemma3ForCausalLM`, which reads text alone.
     Gemma3,
 }
 
 impl Family {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Llama,
         Self::Mistral,
         Self::Qwen2,
         Self::Qwen3,
         Self::Gemma,
+        Self::Gemma2,
         Self::Gemma3,
     ];
 
@@ -46,6 +49,7 @@ impl Family {
             Self::Qwen2 => "qwen2",
             Self::Qwen3 => "qwen3",
             Self::Gemma => "gemma",
+            Self::Gemma2 => "gemma2",
             Self::Gemma3 => "gemma3_text",
         }
     }
@@ -57,6 +61,7 @@ impl Family {
             Self::Qwen2 => "Qwen2ForCausalLM",
             Self::Qwen3 => "Qwen3ForCausalLM",
             Self::Gemma => "GemmaForCausalLM",
+            Self::Gemma2 => "Gemma2ForCausalLM",
             Self::Gemma3 => "Gemma3ForCausalLM",
         }
     }
@@ -64,7 +69,7 @@ impl Family {
     /// The key of the gate's activation.
     fn activation(self) -> &'static str {
         match self {
-            Self::Gemma3 => "hidden_activation",
+            Self::Gemma2 | Self::Gemma3 => "hidden_activation",
             _ => "hidden_act",
         }
     }
@@ -72,7 +77,7 @@ impl Family {
     /// Added to the stored gains of norms: Gemma stores them less one.
     pub(super) fn gain_shift(self) -> f32 {
         match self {
-            Self::Gemma | Self::Gemma3 => 1.0,
+            Self::Gemma | Self::Gemma2 | Self::Gemma3 => 1.0,
             _ => 0.0,
         }
     }
@@ -96,20 +101,24 @@ impl Family {
         }
         let [qkv, o, up, down] = architecture.biases;
         let attention = qkv == o && !up && !down;
+        let scores = architecture.query_scalar.is_some() || architecture.soft_caps != SoftCaps::default();
         if architecture.scaled_embedding {
             let local = architecture.local_rotary.is_some();
             let norms = [architecture.head_norms, architecture.output_norms];
             return match (gate, norms, attention) {
-                (Gate::Gelu, [false, false], true) if !local => Ok(Self::Gemma),
+                (Gate::Gelu, [false, false], true) if !local && !scores => Ok(Self::Gemma),
+                (Gate::Gelu, [false, true], true) if !local => Ok(Self::Gemma2),
                 (Gate::Gelu, [true, true], true) => Ok(Self::Gemma3),
                 _ => none(
                     "a scaled embedding goes with a GELU gate, with biases of `qkv` and `o` or none, and with norms of heads and of outputs \
-                     (Gemma 3), or without these and without a local rotary base (Gemma)",
+                     (Gemma 3), or of outputs alone and without a local rotary base (Gemma 2), or without all these and soft caps (Gemma)",
                 ),
             };
         }
-        if architecture.output_norms || architecture.local_rotary.is_some() {
-            return none("norms of outputs and a local rotary base (Gemma 3) go with a scaled embedding");
+        if architecture.output_norms || architecture.local_rotary.is_some() || scores {
+            return none(
+                "norms of outputs, soft caps and a query scalar (Gemma 2), and a local rotary base (Gemma 3) go with a scaled embedding",
+            );
         }
         if architecture.head_norms {
             return match attention {
@@ -136,13 +145,10 @@ pub struct Config {
     family: Family,
     spec: ModelSpec,
     vocab: usize,
-    /// The factor of the gains of queries' norms, where a file divides scores by another root than that of the head's width.
-    query_scale: f64,
 }
 
 /// Model types that are refused with what they need beside the layouts that are read.
-const OTHERS: [(&str, &str); 5] = [
-    ("gemma2", "soft caps of scores and logits"),
+const OTHERS: [(&str, &str); 4] = [
     ("gemma3", "images; its text model alone is \"gemma3_text\""),
     ("mixtral", "several experts"),
     ("qwen2_moe", "several experts"),
@@ -150,9 +156,7 @@ const OTHERS: [(&str, &str); 5] = [
 ];
 
 /// Keys that change what a model computes, with the only values that are read beside `null` and nothing.
-const FIXED: [(&str, &[&str]); 10] = [
-    ("attn_logit_softcapping", &[]),
-    ("final_logit_softcapping", &[]),
+const FIXED: [(&str, &[&str]); 8] = [
     ("quantization_config", &[]),
     ("logit_scale", &[]),
     ("logits_scaling", &[]),
@@ -245,7 +249,7 @@ impl Config {
             .map_err(|error| config_error("config.json", "a JSON object", error.to_string()))?;
         let fields = Fields(&map);
         let family = family(fields)?;
-        let gemma = matches!(family, Family::Gemma | Family::Gemma3);
+        let gemma = matches!(family, Family::Gemma | Family::Gemma2 | Family::Gemma3);
         for (key, allowed) in FIXED {
             if let Some(value) = fields
                 .get(key)
@@ -277,9 +281,8 @@ impl Config {
             Some(base) => local_layers(fields, layers)?.map(|every| LocalRotary { base, every }),
             None => None,
         };
-        let query_scale = query_scale(family, fields, head_width.unwrap_or(1))?;
         let biases = biases(family, fields)?;
-        let spec = ModelSpec::Llama {
+        let spec = LlamaSpec {
             layers,
             width,
             heads,
@@ -294,19 +297,20 @@ impl Config {
             gate: gate(family, fields)?,
             biases,
             head_norms: matches!(family, Family::Qwen3 | Family::Gemma3),
-            output_norms: family == Family::Gemma3,
+            output_norms: matches!(family, Family::Gemma2 | Family::Gemma3),
+            query_scalar: query_scalar(family, fields, head_width)?,
+            soft_caps: SoftCaps {
+                scores: soft_cap(family, fields, "attn_logit_softcapping", 50.0)?,
+                logits: soft_cap(family, fields, "final_logit_softcapping", 30.0)?,
+            },
             scaled_embedding: gemma,
             tied: fields.flag("tie_word_embeddings")?.unwrap_or(gemma),
             rows: Some(vocab),
             recompute: false,
             lora: None,
         };
-        let config = Self {
-            family,
-            spec,
-            vocab,
-            query_scale,
-        };
+        let spec = ModelSpec::Llama(Box::new(spec));
+        let config = Self { family, spec, vocab };
         match config.model() {
             Ok(_) => Ok(config),
             Err(error) => Err(config_error("config.json", "sizes of a model", error.to_string())),
@@ -316,17 +320,14 @@ impl Config {
     /// The model at a context of 1: a file may allow contexts that no machine has the memory for.
     fn model(&self) -> Result<Option<Transformer>> {
         let mut spec = self.spec.clone();
-        if let ModelSpec::Llama { context, .. } = &mut spec {
-            *context = 1;
+        if let ModelSpec::Llama(llama) = &mut spec {
+            llama.context = 1;
         }
         spec.transformer(self.vocab)
     }
 
     fn context(&self) -> usize {
-        match self.spec {
-            ModelSpec::Llama { context, .. } => context,
-            _ => 0,
-        }
+        self.spec.context().unwrap_or(0)
     }
 
     /// The layout.
@@ -339,10 +340,6 @@ impl Config {
     #[must_use]
     pub fn spec(&self) -> &ModelSpec {
         &self.spec
-    }
-
-    pub(super) fn query_scale(&self) -> f64 {
-        self.query_scale
     }
 
     /// Number of token ids: rows of the embedding.
@@ -444,7 +441,7 @@ fn head_sizes(family: Family, fields: Fields<'_>, heads: usize) -> Result<(Optio
         Family::Mistral => 8,
         Family::Qwen2 | Family::Qwen3 => 32,
         Family::Gemma => 16,
-        Family::Gemma3 => 4,
+        Family::Gemma2 | Family::Gemma3 => 4,
     };
     let key_heads = match fields.0.get("num_key_value_heads") {
         None => Some(default),
@@ -452,7 +449,7 @@ fn head_sizes(family: Family, fields: Fields<'_>, heads: usize) -> Result<(Optio
     };
     let default = match family {
         Family::Qwen3 => Some(128),
-        Family::Gemma | Family::Gemma3 => Some(256),
+        Family::Gemma | Family::Gemma2 | Family::Gemma3 => Some(256),
         _ => None,
     };
     let head_width = match fields.0.get("head_dim") {
@@ -478,7 +475,7 @@ fn biases(family: Family, fields: Fields<'_>) -> Result<Vec<BlockMatrix>> {
 
 fn gate(family: Family, fields: Fields<'_>) -> Result<Gate> {
     let default = match family {
-        Family::Gemma | Family::Gemma3 => "gelu_pytorch_tanh",
+        Family::Gemma | Family::Gemma2 | Family::Gemma3 => "gelu_pytorch_tanh",
         _ => "silu",
     };
     let gate = |key: &str, name: &str| match name {
@@ -509,7 +506,7 @@ fn longest(family: Family, fields: Fields<'_>) -> Result<usize> {
         Family::Llama => 2048,
         Family::Mistral => 131_072,
         Family::Qwen2 | Family::Qwen3 => 32_768,
-        Family::Gemma => 8192,
+        Family::Gemma | Family::Gemma2 => 8192,
         Family::Gemma3 => 131_072,
     };
     Ok(fields.size("max_position_embeddings")?.unwrap_or(default))
@@ -558,16 +555,30 @@ fn local_layers(fields: Fields<'_>, layers: usize) -> Result<Option<usize>> {
     }
 }
 
-/// The factor of the gains of queries' norms that makes scores those of a file, which divides them by the root of a number of its own.
-fn query_scale(family: Family, fields: Fields<'_>, head_width: usize) -> Result<f64> {
+/// The number whose root divides scores, where it is not the width of a head.
+fn query_scalar(family: Family, fields: Fields<'_>, head_width: Option<usize>) -> Result<Option<usize>> {
     const KEY: &str = "query_pre_attn_scalar";
-    match (family, fields.number(KEY)?) {
-        (Family::Gemma3, scalar) => match scalar.unwrap_or(256.0) {
-            scalar if scalar > 0.0 => Ok((head_width as f64 / scalar).sqrt()),
-            scalar => Err(config_error(KEY, "a number above 0", scalar.to_string())),
-        },
-        (_, None) => Ok(1.0),
+    match (family, fields.size(KEY)?) {
+        (_, Some(0)) => Err(config_error(KEY, "a whole number above 0", "0".to_owned())),
+        (Family::Gemma2 | Family::Gemma3, scalar) => {
+            let scalar = scalar.unwrap_or(256);
+            Ok(Some(scalar).filter(|_| head_width != Some(scalar)))
+        }
+        (_, None) => Ok(None),
         (_, Some(scalar)) => Err(config_error(KEY, "no such key", scalar.to_string())),
+    }
+}
+
+/// A soft cap. A file of Gemma 2 that does not name it has the usual one, and one that says `null` has none.
+fn soft_cap(family: Family, fields: Fields<'_>, key: &str, usual: f64) -> Result<Option<f64>> {
+    match (family, fields.number(key)?) {
+        (Family::Gemma2, None) if !fields.0.contains_key(key) => Ok(Some(usual)),
+        (_, None) => Ok(None),
+        (Family::Gemma2 | Family::Gemma3, Some(cap)) if cap > 0.0 => Ok(Some(cap)),
+        (Family::Gemma2 | Family::Gemma3, Some(cap)) => {
+            Err(config_error(key, "a number above 0", cap.to_string()))
+        }
+        (_, Some(cap)) => Err(config_error(key, "no such key", cap.to_string())),
     }
 }
 
@@ -577,6 +588,8 @@ fn context(family: Family, fields: Fields<'_>, longest: usize) -> Result<usize> 
         Family::Mistral => true,
         Family::Qwen2 | Family::Qwen3 => fields.flag("use_sliding_window")?.unwrap_or(false),
         Family::Gemma3 => local_layers(fields, fields.needed("num_hidden_layers")?)?.is_some(),
+        // Where a file does not list its layers, each other one slides.
+        Family::Gemma2 => !fields.0.contains_key("layer_types"),
         Family::Llama | Family::Gemma => false,
     };
     slides |= layer_types(fields)?.is_some_and(|full| full.contains(&false));

@@ -30,20 +30,12 @@ pub(crate) enum Place {
     },
 }
 
-/// The norm of queries, without its layer.
-const QUERY_NORM: &str = "self_attn.q_norm";
-
 /// Rows and columns of a transpose that are handled together.
 const TILE: usize = 32;
 
 impl Piece {
     pub(crate) fn len(&self) -> usize {
         self.shape.iter().product()
-    }
-
-    /// Returns `true` for the gain of the norm of queries.
-    pub(super) fn is_query_gain(&self) -> bool {
-        self.gain && self.name.contains(QUERY_NORM)
     }
 
     /// Calls `visit(theirs, ours)` for every value, with its index in their tensor and in our vector.
@@ -122,7 +114,7 @@ pub(crate) fn pieces(model: &Transformer) -> Vec<Piece> {
             "norm2" if sizes.architecture.output_norms => same("pre_feedforward_layernorm.weight", true),
             "norm2" => same("post_attention_layernorm.weight", true),
             "down_norm" => same("post_feedforward_layernorm.weight", true),
-            "query_norm" => same(&format!("{QUERY_NORM}.weight"), true),
+            "query_norm" => same("self_attn.q_norm.weight", true),
             "key_norm" => same("self_attn.k_norm.weight", true),
             "final_norm" => same("norm.weight", true),
             "o_bias" => same("self_attn.o_proj.bias", false),

@@ -21,8 +21,6 @@ pub struct Reader {
     embedding: Vec<usize>,
     /// Added to stored gains.
     shift: f32,
-    /// The factor of the gains of queries' norms.
-    query_scale: f64,
     /// The output matrix of a file whose model predicts with the embedding.
     tied: Option<Vec<f32>>,
 }
@@ -45,7 +43,6 @@ impl Reader {
             params: vec![0.0; parameters],
             embedding: vec![model.sizes().vocab, model.sizes().width],
             shift: config.family().gain_shift(),
-            query_scale: config.query_scale(),
             tied: None,
         })
     }
@@ -79,13 +76,7 @@ impl Reader {
         if let Some(piece) = self.pieces.remove(plain) {
             check(name, tensor, &piece.shape)?;
             append(&mut values, name, tensor, true)?;
-            let mut shift = if piece.gain { self.shift } else { 0.0 };
-            if piece.is_query_gain() && self.query_scale != 1.0 {
-                let scale =
-                    |value: f32| ((f64::from(value) + f64::from(self.shift)) * self.query_scale) as f32;
-                values.iter_mut().for_each(|value| *value = scale(*value));
-                shift = 0.0;
-            }
+            let shift = if piece.gain { self.shift } else { 0.0 };
             piece.scatter(&values, shift, &mut self.params);
             return Ok(());
         }

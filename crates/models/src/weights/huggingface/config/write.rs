@@ -61,11 +61,19 @@ pub(super) fn config(sizes: TransformerSizes, family: Family, bos: u32, eos: u32
             });
             config["attention_bias"] = has(BlockMatrix::O);
             config["layer_types"] = types.collect();
-            config["query_pre_attn_scalar"] = sizes.head_width().into();
             config["rope_local_base_freq"] =
                 local.map_or(architecture.rotary_base, |local| local.base).into();
             config["sliding_window"] = sizes.context.into();
         }
+        Family::Gemma2 => {
+            config["attention_bias"] = has(BlockMatrix::O);
+            config["sliding_window"] = sizes.context.into();
+        }
+    }
+    if let Family::Gemma2 | Family::Gemma3 = family {
+        config["query_pre_attn_scalar"] = sizes.query_scalar().into();
+        config["attn_logit_softcapping"] = architecture.soft_caps.scores.into();
+        config["final_logit_softcapping"] = architecture.soft_caps.logits.into();
     }
     config
 }
