@@ -262,6 +262,31 @@ mod tests {
         ln_normal_cdf(p).exp() - (epsilon + ln_normal_cdf(q)).exp()
     }
 
+    /// The windows of a composition must reach the ends of the losses: mass that they cut off loosens both bounds.
+    #[test]
+    #[ignore = "slow"]
+    fn a_small_bounded_range_is_bounded_closely_from_both_sides() {
+        for size in [0.01, 0.1, 3.0] {
+            for log_delta in [-8.0, -14.0, -20.0] {
+                let mut alone = Composition::default();
+                alone.push(Pair::BoundedRange(size), 1);
+                let (low, high) = check(&alone, log_delta, |epsilon| bounded_range_delta(size, epsilon));
+                assert!(high - low <= 2e-4 * size, "{size} {log_delta}: {low} {high}");
+                let answer = discrete::randomized_response::outcomes(2, 0.98).unwrap();
+                let losses = enumerated(&[(answer.clone(), 1)], false);
+                let mut both = composition(&[(answer, 1)]);
+                both.push(Pair::BoundedRange(size), 1);
+                let (low, high) = check(&both, log_delta, |epsilon| {
+                    let parts = losses.iter();
+                    parts
+                        .map(|(loss, mass)| mass * bounded_range_delta(size, epsilon - loss))
+                        .sum()
+                });
+                assert!(high - low <= 5e-4 * high, "{size} {log_delta}: {low} {high}");
+            }
+        }
+    }
+
     fn check(composition: &Composition, log_delta: f64, exact: impl Fn(f64) -> f64) -> (f64, f64) {
         let (low, high) = composition.bounds(log_delta);
         // The listed losses are rounded, too.

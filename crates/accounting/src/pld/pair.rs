@@ -33,7 +33,7 @@ pub(crate) struct Resolution {
 }
 
 impl Resolution {
-    /// For a pair that tells nothing.
+    /// Resolution for a pair that reveals nothing.
     pub(crate) fn of_nothing(log_tail: f64) -> Self {
         Self {
             step: 1.0,
@@ -42,7 +42,7 @@ impl Resolution {
         }
     }
 
-    /// For a first look.
+    /// A coarse resolution, for a first look at a pair and for bounds on Renyi divergences.
     fn coarse(log_tail: f64) -> Self {
         Self {
             step: 0.01,
@@ -160,8 +160,8 @@ impl Pair {
         }
     }
 
-    /// Where losses have atoms, a distance of which all of them are multiples up to a common offset; and whether there
-    /// are losses between them.
+    /// Grid of the losses that are atoms, if there are any: a distance of which all of them are multiples up to a common offset, and
+    /// whether there are losses between them.
     pub(crate) fn grid(&self, atoms: &Atoms) -> Option<Grid> {
         match self {
             Pair::Outcomes(_) => Some(Grid {
@@ -185,9 +185,11 @@ impl Pair {
     fn nodes(&self, log_tail: f64) -> Vec<Node> {
         match self {
             Pair::Mixtures(mixtures) => mixtures.probe(log_tail),
-            Pair::Laplace { .. } | Pair::BoundedRange(_) | Pair::Outcomes(_) => {
-                nodes_of(&self.atoms(Bound::Lower, &Resolution::coarse(log_tail)))
+            // Connected dots reach both ends of the losses, and no cumulant is below the true one. Windows need both.
+            Pair::Laplace { .. } | Pair::BoundedRange(_) => {
+                nodes_of(&self.atoms(Bound::Upper, &Resolution::coarse(log_tail)))
             }
+            Pair::Outcomes(_) => nodes_of(&self.atoms(Bound::Lower, &Resolution::coarse(log_tail))),
             Pair::Either(cases) => cases
                 .iter()
                 .flat_map(|(probability, pair)| {

@@ -182,8 +182,9 @@ impl<'a> Readout<'a> {
 /// The upper tail of a lattice.
 pub(crate) struct Tail<'a> {
     pub(crate) lattice: &'a Lattice,
-    /// For each point, in units of `P` there: the mass from there up, and the hockey-stick divergence at that point.
+    /// Mass from each point up, in units of `P` at that point.
     masses: Buffer<f64>,
+    /// Hockey-stick divergence at each point, in units of `P` at that point.
     excesses: Buffer<f64>,
 }
 
@@ -223,12 +224,25 @@ impl<'a> Tail<'a> {
         sum.ln() + lattice.log_scale - lattice.tilt * loss
     }
 
+    /// `ln` of the hockey-stick divergence at a point, in units of `P` at that point.
+    fn log_excess(&self, point: usize) -> f64 {
+        let excess = self.excesses[point];
+        let above = point + 1;
+        if excess > 0.0 || above == self.masses.len() {
+            return excess.ln();
+        }
+        // One step can be more than a number holds, where the tilt is large and the losses lie far apart.
+        let Lattice { tilt, step, .. } = *self.lattice;
+        let (mass, excess) = (self.masses[above], self.excesses[above]);
+        ((-step).exp() * excess - (-step).exp_m1() * mass).ln() - tilt * step
+    }
+
     /// The smallest epsilon at which the finite losses leave at most `e^log_delta`.
     pub(crate) fn epsilon(&self, log_delta: f64) -> f64 {
         let lattice = self.lattice;
         // The target in units of P at a point.
         let target = |loss: f64| log_delta - lattice.log_scale + lattice.tilt * loss;
-        let is_above = |point: usize| self.excesses[point].ln() > target(lattice.loss(point));
+        let is_above = |point: usize| self.log_excess(point) > target(lattice.loss(point));
         // Delta falls from point to point: the first that holds the target is searched from above, in stretches over
         // which P does not change beyond what numbers hold.
         let stretch = (100.0 / (lattice.tilt * lattice.step)).max(1.0) as usize;
@@ -273,6 +287,20 @@ mod tests {
                 log_p: -4.0 - 0.05 * f64::from(index % 11),
             })
             .collect()
+    }
+
+    /// Losses far apart under a large tilt: a step is more than a number holds.
+    #[test]
+    fn epsilon_is_found_between_losses_that_lie_far_apart() {
+        let atoms = [(-6.0, -9.0), (0.0, -3.0), (6.0, -0.1)].map(|(loss, log_p)| Atom { loss, log_p });
+        for tilt in [0.0, 450.0] {
+            let lattice = Lattice::new(Bound::Lower, &atoms, tilt, (6.0, 0.0), WHOLE).0;
+            let tail = Tail::new(&lattice);
+            let epsilon = tail.epsilon(-13.0);
+            assert!(epsilon < 6.0 && 6.0 - epsilon < 3e-6, "{tilt}: {epsilon}");
+            let back = tail.log_delta(epsilon);
+            assert!((back + 13.0).abs() < 1e-6, "{tilt}: {back}");
+        }
     }
 
     /// Under the largest tilt, sums at the lowest losses vanish in units of `P` at the highest.
