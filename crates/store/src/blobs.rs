@@ -110,11 +110,11 @@ pub struct Stored {
 /// The outcome of creating a head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Created {
-    /// There was none before.
+    /// There was no head before.
     Created,
-    /// It was there with the same bytes.
+    /// A head was there with the same bytes.
     Same,
-    /// It was there with these other bytes. PRIVACY: the database has another history, and the task must halt.
+    /// A head was there with these other bytes. PRIVACY: the database has another history, and the task must halt.
     Other(Vec<u8>),
 }
 
@@ -122,7 +122,7 @@ pub enum Created {
 pub struct BlobReader {
     /// The length of the whole blob in bytes.
     pub length: u64,
-    /// Its bytes from the offset on.
+    /// Bytes of the blob from the offset on.
     pub bytes: Box<dyn Read + Send>,
 }
 
@@ -159,9 +159,9 @@ pub enum BlobError {
     Damaged {
         /// The path.
         path: String,
-        /// The digest that it must have, in hexadecimal digits.
+        /// Digest that the file must have, in hexadecimal digits.
         expected: String,
-        /// Its digest.
+        /// Digest that the file has, in hexadecimal digits.
         got: String,
     },
     /// An attempt has another file under this name.

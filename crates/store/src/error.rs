@@ -13,7 +13,7 @@ pub enum StoreError {
         what: String,
         /// The state that the transaction needs.
         expected: String,
-        /// Its state.
+        /// State that the row is in.
         got: String,
     },
     /// A later lease has the task, or the lease was handed back.
@@ -34,7 +34,7 @@ pub enum StoreError {
     Missing {
         /// The kind of row.
         what: &'static str,
-        /// Its name.
+        /// Name of the missing row.
         name: String,
     },
     /// The database has a schema of another version.
@@ -42,9 +42,9 @@ pub enum StoreError {
     Schema {
         /// The database.
         place: String,
-        /// The version of this program.
+        /// Schema version of this program.
         expected: u32,
-        /// Its version.
+        /// Schema version of the database.
         got: u32,
         /// The remedy.
         hint: &'static str,

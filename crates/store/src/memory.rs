@@ -37,7 +37,7 @@ impl fmt::Debug for Memory {
 #[derive(Default)]
 struct State {
     start: u64,
-    /// In the order of their creation.
+    /// Tasks in the order of their creation.
     tasks: Vec<Task>,
     /// Attempt `n` stands at `n - 1`.
     attempts: Vec<Attempt>,

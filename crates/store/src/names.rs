@@ -85,7 +85,6 @@ named!(
     SessionState,
     "the state of a session",
     Assigned = "assigned",
-    Configured = "configured",
     Ready = "ready",
     Reported = "reported",
     LostBeforeReady = "lost_before_ready",

@@ -48,7 +48,7 @@ pub struct AttemptRow {
     pub round: u64,
     /// The number within the round, from 0.
     pub attempt_of_round: u32,
-    /// Its state.
+    /// State of the attempt.
     pub state: AttemptState,
     /// The reason where it was abandoned.
     pub reason: Option<AbandonReason>,
@@ -67,7 +67,7 @@ pub struct LeaseRow {
     pub task: TaskId,
     /// The process that holds it.
     pub process: String,
-    /// Its fence.
+    /// Fence of the lease.
     pub fence: u64,
     /// The end, by the clock of the store.
     pub until: Millis,

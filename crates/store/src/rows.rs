@@ -37,17 +37,17 @@ pub struct SessionId(pub [u8; 16]);
 /// A task to create, as a draft.
 #[derive(Debug, Clone)]
 pub struct NewTask {
-    /// Its identifier.
+    /// Identifier of the task.
     pub id: TaskId,
-    /// Its population.
+    /// Population of the task.
     pub population: String,
-    /// Its name, which no other task of the population has.
+    /// Name of the task, which no other task of the population has.
     pub name: String,
-    /// Its purpose.
+    /// Purpose of the task.
     pub kind: TaskKind,
-    /// The text of its settings, in their canonical form.
+    /// Text of the task's settings, in their canonical form.
     pub config: String,
-    /// The digest of its signed plan.
+    /// Digest of the task's signed plan.
     pub plan: Digest32,
     /// The digest that the first line of its ledger follows, in hexadecimal digits.
     pub genesis: String,
@@ -66,7 +66,7 @@ pub struct NewTask {
 pub struct TaskRow {
     /// The task as it was created. `model` is the initial one.
     pub task: NewTask,
-    /// Its state.
+    /// State of the task.
     pub state: TaskState,
     /// Number of released rounds, which is the round that is open.
     pub head_round: u64,
@@ -94,7 +94,7 @@ pub struct TaskHolder {
 /// A process to register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewProcess {
-    /// Its name, which no other process has at one time.
+    /// Name of the process, which no other process has at the same time.
     pub name: String,
     /// The address at which other processes reach it.
     pub url: String,
@@ -105,7 +105,7 @@ pub struct NewProcess {
 /// A registered process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessRow {
-    /// Its name.
+    /// Name of the process.
     pub name: String,
     /// The number of its start. A later start of the same name has a higher one.
     pub epoch: u64,
@@ -113,7 +113,7 @@ pub struct ProcessRow {
     pub url: String,
     /// The roles it takes new work for, with commas in between.
     pub roles: String,
-    /// Its last sign of life, by the clock of the store.
+    /// Last sign of life of the process, by the clock of the store.
     pub beat: Millis,
 }
 
@@ -161,19 +161,17 @@ pub enum AttemptState {
 /// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionState {
-    /// It has its assignment.
+    /// The session has its assignment.
     Assigned,
-    /// It has plan and model.
-    Configured,
-    /// It has joined a sum, trained and ready. From here on it counts as a participation.
+    /// The session has trained, is ready and has joined a sum. From here on it counts as a participation.
     Ready,
-    /// Its update was accepted.
+    /// The session's update was accepted.
     Reported,
-    /// It was lost before it was ready: it sent nothing.
+    /// The session was lost before it was ready: it sent nothing.
     LostBeforeReady,
-    /// It was lost after it was ready.
+    /// The session was lost after it was ready.
     Lost,
-    /// It is in a release.
+    /// The session is in a release.
     Included,
 }
 
@@ -229,7 +227,7 @@ pub struct Release {
     pub lost: Vec<ParticipantId>,
     /// The line of the ledger, without a line feed.
     pub line: Vec<u8>,
-    /// Its digest, in hexadecimal digits.
+    /// Digest of the line of the ledger, in hexadecimal digits.
     pub digest: String,
     /// The digest of the line before, in hexadecimal digits.
     pub previous: String,
@@ -246,7 +244,7 @@ pub struct Release {
 /// The end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
-    /// Its state.
+    /// State of the attempt.
     pub state: AttemptState,
     /// The reason where it was abandoned.
     pub reason: Option<AbandonReason>,
@@ -296,9 +294,9 @@ pub struct Histograms {
 /// A device that was given a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceRow {
-    /// Its key.
+    /// Key of the device.
     pub key: Digest32,
-    /// Its population.
+    /// Population of the device.
     pub population: String,
     /// The day of its enrolment, counted from 1970.
     pub enrolled_day: u64,

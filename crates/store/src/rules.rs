@@ -428,20 +428,17 @@ pub(crate) fn keeps_to_schema(
 
 /// `true` if a note moves a session from one state to the other.
 pub(crate) fn moves(from: SessionState, to: SessionState) -> bool {
-    use SessionState::{Assigned, Configured, Lost, LostBeforeReady, Ready, Reported};
+    use SessionState::{Assigned, Lost, LostBeforeReady, Ready, Reported};
     matches!(
         (from, to),
-        (Assigned, Configured | Ready | Reported | LostBeforeReady | Lost)
-            | (Configured, Ready | Reported | LostBeforeReady | Lost)
-            | (Ready, Reported | Lost)
-            | (Reported, Lost)
+        (Assigned, Ready | Reported | LostBeforeReady | Lost) | (Ready, Reported | Lost) | (Reported, Lost)
     )
 }
 
 /// `true` if a session in this state takes a place of its attempt.
 pub(crate) fn takes_place(state: SessionState) -> bool {
-    use SessionState::{Assigned, Configured, Included, Ready, Reported};
-    matches!(state, Assigned | Configured | Ready | Reported | Included)
+    use SessionState::{Assigned, Included, Ready, Reported};
+    matches!(state, Assigned | Ready | Reported | Included)
 }
 
 /// The facts about a subject that an admission depends on.
@@ -467,7 +464,7 @@ pub(crate) fn refusal(
     }
     match standing.session {
         // The hold has ended, but the session may still become ready.
-        Some(SessionState::Assigned | SessionState::Configured) => return Some(Admitted::Held(report_until)),
+        Some(SessionState::Assigned) => return Some(Admitted::Held(report_until)),
         // PRIVACY: it counts at the end of the attempt, so it counts now.
         Some(_) => return Some(Admitted::TooSoon { last: round }),
         None => {}

@@ -208,9 +208,7 @@ impl Funnels {
                 continue;
             };
             match (before, state) {
-                (SessionState::Assigned | SessionState::Configured, SessionState::Ready) => {
-                    counts.ready.add(name);
-                }
+                (SessionState::Assigned, SessionState::Ready) => counts.ready.add(name),
                 (SessionState::Ready, SessionState::Reported) => counts.reported.add(name),
                 _ => {}
             }

@@ -65,7 +65,7 @@ CREATE TABLE sessions (
     user INTEGER NOT NULL,          -- the pseudonym of the subject in the task
     device BLOB NOT NULL,           -- the key of the device
     checkin BLOB NOT NULL,          -- the check-in, which gets one answer for good
-    state TEXT NOT NULL,            -- assigned, configured, ready, reported, lost_before_ready, lost, included
+    state TEXT NOT NULL,            -- assigned, ready, reported, lost_before_ready, lost, included
     assigned INTEGER NOT NULL,      -- when it was opened
     UNIQUE (device, checkin)
 ) STRICT, WITHOUT ROWID;

@@ -18,7 +18,7 @@ const PAGE: usize = 2;
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// Without the bucket.
+    /// Name of the object, without the bucket.
     pub(crate) name: String,
     pub(crate) query: BTreeMap<String, String>,
     pub(crate) headers: BTreeMap<String, String>,
@@ -36,19 +36,19 @@ impl Request {
 pub(crate) enum Act {
     /// The reaction of a good store.
     Serve,
-    /// It serves a request without its condition.
+    /// The store serves the request without its condition.
     Unconditional,
-    /// It answers with a status and a text, and does nothing.
+    /// The store answers with a status and a text, and does nothing.
     Status(u16, Vec<u8>),
-    /// It does what is asked without its condition, and answers with a status.
+    /// The store does what is asked without its condition, and answers with a status.
     ServeThenStatus(u16),
-    /// It does what is asked, and closes the connection.
+    /// The store does what is asked, and closes the connection.
     ServeThenClose,
-    /// It answers with these bytes.
+    /// The store answers with these bytes.
     Raw(Vec<u8>),
-    /// It never answers.
+    /// The store never answers.
     Hang,
-    /// It serves a changed body.
+    /// The store serves a changed body.
     Changed(fn(Vec<u8>) -> Vec<u8>),
 }
 

@@ -300,29 +300,23 @@ pub(crate) fn a_session_without_a_hold_still_bars_its_subject(world: &mut World)
     let again = admission(store, attempt, 1, 2);
     assert_eq!(store.admit(&again).unwrap(), Admitted::Held(until));
     store
-        .note_sessions(&[(session(1), SessionState::Configured)])
-        .unwrap();
-    assert_eq!(store.admit(&again).unwrap(), Admitted::Held(until));
-    store
         .note_sessions(&[(session(1), SessionState::LostBeforeReady)])
         .unwrap();
     assert_eq!(store.admit(&again).unwrap(), Admitted::Yes);
 }
 
 pub(crate) fn sessions_move_forward_only(world: &mut World) {
-    use SessionState::{Assigned, Configured, Included, Lost, LostBeforeReady, Ready, Reported};
+    use SessionState::{Assigned, Included, Lost, LostBeforeReady, Ready, Reported};
     let store = world.store();
     let (task, lease) = active(store, "notes", at_least(5, 5));
     let attempt = open(store, &lease);
     // Each way, and whether the user counts at the end.
-    let ways: [(&[SessionState], bool); 10] = [
+    let ways: [(&[SessionState], bool); 8] = [
         (&[], true),
-        (&[Configured], true),
         (&[LostBeforeReady], false),
-        (&[Configured, LostBeforeReady], false),
         (&[LostBeforeReady, Ready], false),
         (&[Ready, LostBeforeReady], true),
-        (&[Reported, LostBeforeReady, Configured, Assigned], true),
+        (&[Reported, LostBeforeReady, Assigned], true),
         (&[Lost, LostBeforeReady], true),
         (&[Included, LostBeforeReady], false),
         (&[LostBeforeReady, Lost], false),

@@ -72,7 +72,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         3 => Just(Op::CloseSelection),
         50 => (0..USERS, 0..3u8, prop::bool::weighted(0.1))
             .prop_map(|(user, device, repeat)| Op::Admit { user, device, repeat }),
-        12 => (any::<prop::sample::Index>(), 0..7usize)
+        12 => (any::<prop::sample::Index>(), 0..STATES.len())
             .prop_map(|(session, state)| Op::Note { session: session.index(1 << 16), state }),
         14 => (0..4u64, prop::bool::weighted(0.1)).prop_map(|(included, old)| Op::Reserve { included, old }),
         16 => (any::<u16>(), 0..24u8, prop::bool::weighted(0.1))
@@ -102,9 +102,8 @@ pub(super) const REASONS: [AbandonReason; 9] = [
     AbandonReason::Operator,
 ];
 
-pub(super) const STATES: [SessionState; 7] = [
+pub(super) const STATES: [SessionState; 6] = [
     SessionState::Assigned,
-    SessionState::Configured,
     SessionState::Ready,
     SessionState::Reported,
     SessionState::LostBeforeReady,

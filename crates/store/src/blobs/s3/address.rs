@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use super::super::{BlobError, Result};
 
-/// Where blobs stand: `s3://BUCKET/PREFIX?region=NAME&endpoint=URL&ca=FILE`.
+/// Address of the place where blobs are stored: `s3://BUCKET/PREFIX?region=NAME&endpoint=URL&ca=FILE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) bucket: String,
-    /// Without a slash at either end; empty for the whole bucket.
+    /// Prefix of the objects' names, without a slash at either end; empty for the whole bucket.
     pub(super) prefix: String,
     pub(super) region: String,
     /// The server of another provider than Amazon.
