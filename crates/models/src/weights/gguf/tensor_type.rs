@@ -29,7 +29,7 @@ impl TensorType {
     /// All types.
     pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Q8_0];
 
-    /// Its name in the format.
+    /// Name of the type in the format.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -40,7 +40,7 @@ impl TensorType {
         }
     }
 
-    /// Its number in the description of a tensor.
+    /// Number of the type in the description of a tensor.
     pub(super) fn number(self) -> u32 {
         match self {
             Self::F32 => 0,

@@ -30,7 +30,7 @@ pub struct Gpt2Config {
     pub n_head: usize,
     /// Width of the feed-forward layer; four widths where it is missing.
     pub n_inner: Option<usize>,
-    /// Which GELU.
+    /// Name of the variant of GELU.
     pub activation_function: String,
     /// Added to the variance in layer norms.
     pub layer_norm_epsilon: f64,

@@ -1,4 +1,4 @@
-//! Which part of our flat vector each of their tensors is.
+//! Places of Hugging Face's tensors in our flat vector.
 
 use super::{EMBEDDING, OUTPUT};
 use crate::sequence::SequenceModel;
@@ -8,9 +8,9 @@ use std::ops::Range;
 /// One of their tensors, and its place.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Piece {
-    /// Its name, without the prefix.
+    /// Name of the tensor, without the prefix.
     pub(crate) name: String,
-    /// Its shape: `[output, input]` of a matrix.
+    /// Shape of the tensor: `[output, input]` of a matrix.
     pub(crate) shape: Vec<usize>,
     pub(crate) place: Place,
     /// `true` for the gain of a norm.

@@ -31,7 +31,7 @@ use undertone_aggregation::ParamLayout;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeftAdapters {
-    /// By block and matrix, and by their first column.
+    /// Adapters by block and matrix, sorted by their first column.
     parts: BTreeMap<(usize, usize), Vec<Part>>,
 }
 
