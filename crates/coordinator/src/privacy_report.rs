@@ -151,7 +151,7 @@ impl Claims<'_> {
         }
         warnings.extend(self.service.and_then(service::warning));
         if plan.is_private() && self.seeded {
-            warnings.push("The run is seeded: whoever knows the seed can recompute the noise. The guarantee is for study only.".to_owned());
+            warnings.push("The run is seeded. Anyone who knows the seed can recompute the noise. The guarantee is for study only.".to_owned());
         }
         if !vocabulary.is_private_safe() && vocabulary != VocabProvenance::Private {
             warnings.push("The vocabulary was taken from the training data and is not private: its words are outside the guarantee.".to_owned());
@@ -241,7 +241,7 @@ fn statements(config: &TaskConfig, counts: ParameterCounts, plan: &PrivacyPlan) 
         EstimatorConfig::Exact => "the number of users, and this configuration",
     };
     let mut statements = vec![
-        "Setting: central differential privacy; whoever runs the training is trusted to run it as configured.".to_owned(),
+        "Setting: central differential privacy. The operator, who runs the training, is trusted to run it as configured.".to_owned(),
         format!(
             "Data accesses covered: this training run over the training partition{}. Choosing hyper-parameters or a checkpoint by \
              looking at results is not covered, nor is the choice of the vocabulary or of caps.{}",
@@ -302,7 +302,7 @@ fn of_gradients(config: &TaskConfig, schema: bool) -> Option<String> {
         ),
     };
     Some(format!(
-        "Bound: the gradient of each example, of which at most {group_size} a user are ever read, chosen once at random. The \
+        "Bound: the gradient of each example, of which at most {group_size} per user are ever read, chosen once at random. The \
          guarantee is for the user, over all its examples that one round can sample. {precision}"
     ))
 }
@@ -328,10 +328,10 @@ pub const FOLLOWS_THE_ENCODING: &str = "Condition of the aggregation: updates ar
 /// The parties that see updates or sums, and the noise that the guarantee rests on.
 fn of_aggregation(aggregation: &AggregationConfig) -> String {
     let seen = match aggregation.sum {
-        SumName::Plain => "every update is seen by whoever runs the training",
+        SumName::Plain => "the operator sees every update",
         SumName::SecAgg => {
             "only the sum of a round leaves secure aggregation, which this process ran with both sides in it, so that \
-             nothing was hidden from whoever runs the process"
+             nothing was hidden from the operator"
         }
     };
     let graph = match aggregation.graph {

@@ -144,7 +144,7 @@ fn is_yes(value: &bool) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AbandonReason {
-    /// Too few devices came or reported.
+    /// The number of devices that came or reported was too small.
     Few,
     /// The attempt took too long.
     Deadline,
@@ -186,7 +186,7 @@ pub enum EndReason {
     Completed,
     /// The operator stopped the task.
     Stopped,
-    /// Too few users of the population may take part again.
+    /// The number of users of the population who may take part again is too small.
     Starved,
 }
 

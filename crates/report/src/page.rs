@@ -33,7 +33,7 @@ pub(super) fn page(run: &RunData, pictures: &[Picture]) -> String {
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>{name} - Undertone run report</title>\n\
          <style>\n{PALETTE}{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n\
          <footer>Made by Undertone from the files of the run directory. This page holds exact statistics of cohorts: it \
-         is for whoever runs the training, and no part of the private release.</footer>\n</body>\n</html>\n"
+         is for the operator alone, and no part of the private release.</footer>\n</body>\n</html>\n"
     )
 }
 
@@ -196,7 +196,7 @@ fn tiles(run: &RunData) -> String {
         {
             tiles.push((
                 grouped((tokens as f64 / seconds).round() as u64),
-                "tokens a second".to_owned(),
+                "tokens per second".to_owned(),
             ));
         }
     }

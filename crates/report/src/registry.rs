@@ -209,7 +209,7 @@ pub fn registry(run_dir: &Path, facts_file: &Path) -> Result<Record> {
                 software: "Undertone",
                 record_made_by_version: env!("CARGO_PKG_VERSION"),
                 rationale: facts.rationale,
-                random_numbers: "ChaCha20 under keys of the operating system, as stated by whoever ran the training",
+                random_numbers: "ChaCha20 under keys of the operating system, as the operator states",
                 floating_point: "sums and noise are integers; the distance of the samples from ideal noise is counted in delta",
             },
             statements: privacy.statements.clone(),

@@ -293,7 +293,7 @@ fn a_task_of_a_service_is_drawn_without_what_it_never_learns() {
         page.contains("devices of a population of at most 10,000 users"),
         "{page}"
     );
-    assert!(!page.contains("tokens a second"));
+    assert!(!page.contains("tokens per second"));
     let rows = summary(&task);
     assert!(rows.contains(&("declared population", "at most 10,000 users".to_owned())));
     assert!(rows.iter().all(|(name, _)| !name.contains("tokens")));

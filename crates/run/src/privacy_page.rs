@@ -51,9 +51,9 @@ fn page(run: &str, privacy: &PrivacyReport, has_checklist: bool) -> String {
     }
     text.push_str(
         "## Not covered\n\n\
-         Whoever sees metrics, ledger or this run's report sees exact statistics of cohorts, and with the checkpoint's \
-         participation key which user bears which pseudonym. `undertone verify` recomputes the figures above from the \
-         run's files; that the noise was drawn as the ledger says is for whoever ran the training to vouch for.",
+         Metrics, ledger and the report of this run hold exact statistics of cohorts. With the participation key in the \
+         checkpoint they show which user bears which pseudonym. `undertone verify` recomputes the figures above from the \
+         files of the run. No file proves that the noise was drawn as the ledger says: that is the word of the operator.",
     );
     text.push_str(match has_checklist {
         true => {
@@ -134,7 +134,7 @@ pub fn facts(record: &GuaranteeRecord) -> Vec<(&'static str, String)> {
         ("Accountant", record.recipe.clone()),
         ("Rounds", grouped(record.rounds)),
         ("Population", grouped(record.population)),
-        ("Users a round", number(record.users_per_round)),
+        ("Users per round", number(record.users_per_round)),
         ("Noise multiplier", number(record.noise_multiplier)),
     ];
     if let Some(group_size) = record.group_size {

@@ -25,6 +25,7 @@ mod same;
 mod selection;
 mod session;
 mod subject;
+mod wording;
 
 pub use audit::read_lane;
 pub(crate) use published::{release, settings_of};

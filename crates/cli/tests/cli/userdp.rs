@@ -44,7 +44,7 @@ fn threads_and_kills_change_nothing() {
     }
 }
 
-/// In the ledger alone, and in the run file with everything after it made to fit.
+/// A forged group size is found in the ledger alone, and in the run file with everything after it made to fit.
 #[test]
 #[ignore = "slow"]
 fn verify_finds_another_group_size() {
@@ -96,7 +96,7 @@ fn the_report_says_what_is_bounded() {
     let statements = report["statements"].to_string();
     contains(
         &statements,
-        "each kept example takes part independently ... at most 4 a user are ever read ... \
+        "each kept example takes part independently ... at most 4 per user are ever read ... \
          microbatches of 4, in single precision",
     );
     assert_eq!(report["observed"]["group_size"], 4);

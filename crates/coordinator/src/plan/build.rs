@@ -184,7 +184,7 @@ impl PrivacyPlan {
         {
             return Err(CoordinatorError::value(
                 "clip.norms",
-                format!("{groups} norms, one a parameter vector"),
+                format!("{groups} norms, one per parameter vector"),
                 norms.len(),
             ));
         }

@@ -21,7 +21,7 @@ pub struct LaneSize {
 pub(super) struct Lane {
     /// The canaries' coordinates in each group, and the probes behind them in the last one.
     layout: Arc<ParamLayout>,
-    /// With adaptive clipping: a bit for each coordinate of the lane.
+    /// Layout of the bits with adaptive clipping, one for each coordinate of the lane.
     bits: Option<Arc<ParamLayout>>,
 }
 

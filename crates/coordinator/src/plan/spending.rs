@@ -323,7 +323,7 @@ impl Spending {
         }
         if let (Some(client_noise), Some(participation)) = (plan.client_noise(), self.participation()) {
             let times = client_noise.times(self.attempted, participation);
-            record.recipe = format!("{}; {times} of the rounds a user at most", record.recipe);
+            record.recipe = format!("{}; {times} of the rounds per user at most", record.recipe);
         }
         Ok(Some(record))
     }

@@ -98,13 +98,13 @@ pub enum SumName {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DropoutConfig {
-    /// Before anything was sent: the user is not in the session.
+    /// Fraction that fails before anything was sent: the user is not in the session.
     pub before_keys: f64,
-    /// After the keys, before the shares of secrets.
+    /// Fraction that fails after the keys, before the shares of secrets.
     pub before_shares: f64,
-    /// After the shares, before the masked update.
+    /// Fraction that fails after the shares, before the masked update.
     pub before_upload: f64,
-    /// After the masked update: the user is in the sum, and others help to unmask it.
+    /// Fraction that fails after the masked update: the user is in the sum, and others help to unmask it.
     pub before_unmask: f64,
 }
 

@@ -111,7 +111,7 @@ impl TaskConfig {
         let group_size = u64::from(self.user_update.group_size.unwrap_or(0));
         let divides = group_size > 0 && budget.is_multiple_of(group_size);
         let expected = format!(
-            "a multiple of user_update.group_size = {group_size}, the users a round being their quotient"
+            "a multiple of user_update.group_size = {group_size}, the users per round being their quotient"
         );
         require(divides, "cohort.compute_budget", expected, budget)?;
         Ok((budget / group_size) as f64)

@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// Without noise a canary's value is its signal. For a server with momentum, mpmath has computed the reference
+    /// A canary's value without noise is its signal. For a server with momentum, mpmath has computed the reference
     /// `sum_P a_t / |C^-T a|` with `a_t = (1 - momentum^(T - t)) / (1 - momentum)`.
     #[test]
     fn a_value_without_noise_is_the_signal_of_the_reference() {

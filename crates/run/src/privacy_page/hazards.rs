@@ -12,7 +12,7 @@ use undertone_present::numbers::{epsilon_delta, grouped, scientific, upper_bound
 enum Known {
     /// `undertone verify` computes it again from the files.
     Recomputed,
-    /// It is stated by the configuration or by the party that ran the training.
+    /// The configuration or the party that ran the training states it.
     Stated,
     /// Nobody tested it here.
     NotTested,
@@ -97,8 +97,7 @@ pub(super) fn rows(privacy: &PrivacyReport) -> Vec<[String; 3]> {
         ),
         (
             "Trust and collection of data",
-            "whoever runs the training sees the text; how it was collected and kept is outside the guarantee"
-                .to_owned(),
+            "the operator sees the text; how it was collected and kept is outside the guarantee".to_owned(),
             Known::NotTested,
         ),
     ];

@@ -12,6 +12,7 @@ use std::path::Path;
 use self::bounds::Level;
 use super::same::exactly;
 use super::subject::Subject;
+use super::wording;
 use super::{Check, Run, replays};
 use crate::audit::lane::{self, Recorded};
 use crate::audit::noise::Source;
@@ -42,6 +43,7 @@ pub(super) fn agree(run: &Run<'_>, report: Option<&PrivacyReport>) -> Option<Che
         Some(None) => return None,
         None => return Some(check),
     };
+    let bytes = wording::current(&bytes);
     match exactly::<Audit>(AUDIT_FILE, &bytes) {
         Ok(audit) => {
             let made = made_again(run, report, &audit, &mut check);

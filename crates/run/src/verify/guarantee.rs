@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::mechanism::keys_of;
 use super::same::{Precision, exactly};
+use super::wording;
 use super::{Check, Run};
 use crate::driver::{MECHANISM_FILE, PRIVACY_FILE, PRIVACY_PAGE};
 use crate::error::{Result, RunError};
@@ -23,6 +24,7 @@ pub(super) fn agree(run: &Run<'_>) -> (Check, Option<PrivacyReport>) {
     let Some(bytes) = check.keep(crate::files::read(&path)) else {
         return (check, None);
     };
+    let bytes = wording::current(&bytes);
     let damaged = |error: serde_json::Error| RunError::damaged(&path, error);
     let written: Result<Value> = serde_json::from_slice(&bytes).map_err(damaged);
     if let (Some(made), Some(written)) = (&made, check.keep(written)) {
@@ -75,6 +77,7 @@ fn page(run: &Run<'_>, report: &PrivacyReport, check: &mut Check) {
         return;
     };
     let expected = crate::privacy_page::document(&run.task().name, report);
+    let got = wording::current(&got);
     let got = String::from_utf8_lossy(&got);
     if *got == crate::privacy_page::earlier_document(&run.task().name, report) {
         return;

@@ -22,8 +22,7 @@ use undertone_present::numbers::hex;
 
 /// The figures of `metrics.jsonl` that the files of a run do not determine.
 pub(super) const NOT_DETERMINED: &str = "Losses, accuracies, norms, tokens and times in metrics.jsonl, who the pseudonyms are, \
-    and that the noise was drawn as the ledger says: no file determines them, and they are the word of whoever ran the \
-    training.";
+    and that the noise was drawn as the ledger says: no file determines them, and they are the word of the operator.";
 
 /// Checks that each record is where a run writes it, with the figures that ledger and configuration determine.
 pub(super) fn agree(run: &Run<'_>) -> Check {

@@ -15,7 +15,7 @@ use undertone_text::VocabProvenance;
 /// The claims that no stranger can check, for every published folder.
 pub(super) const NOT_CHECKED: &[&str] = &[
     "Noise and data: no file proves that the noise was drawn as stated, that each user is one person, or that users were sampled as \
-     stated. That is the word of whoever ran the training.",
+     stated. That is the word of the operator.",
     "ledger.public.jsonl was chained anew when the folder was published. That its rounds are those of the private ledger is the word \
      of the publisher.",
     "Accuracy: losses and evaluations are exact statistics of people and are not published, so nothing here states the model's quality.",

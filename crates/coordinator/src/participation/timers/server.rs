@@ -126,7 +126,7 @@ impl Server {
                 }
                 Pending::DropOut => self.drop_out(device),
             }
-            // Whoever came may be selected, whoever left has to be replaced.
+            // A device that came may be selected, and one that left has to be replaced.
             self.select();
         }
         // An attempt has `timeout` whole seconds, this one included.

@@ -50,7 +50,7 @@ pub struct Bound {
     pub headline: bool,
     /// The estimator.
     pub estimator: String,
-    /// Its assumption.
+    /// The assumption of the estimator.
     pub assumption: String,
     /// The lower bound on epsilon at the claim's delta.
     pub epsilon_lower: f64,

@@ -39,7 +39,7 @@ pub struct Alarm {
     pub kind: Kind,
     /// The level of its canaries, or the run of its replay.
     pub level: String,
-    /// Its verdict.
+    /// The verdict of the section.
     pub verdict: Verdict,
 }
 

@@ -110,7 +110,7 @@ impl Audit {
     fn of_seeds(&self) -> Vec<String> {
         let (of_noise, of_plan) = (self.noise.as_ref(), self.plan.as_ref());
         let of_run = of_noise.is_some_and(|noise| noise.seeded_run).then(|| {
-            "This run has a seed, from which its noise and the coins of its canaries follow. Whoever has its config.toml knows them."
+            "This run has a seed, from which its noise and the coins of its canaries follow. Anyone who has its config.toml knows them."
                 .to_owned()
         });
         let seed = of_noise.and_then(|noise| noise.seed);

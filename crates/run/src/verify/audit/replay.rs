@@ -61,7 +61,7 @@ pub(super) fn made_again(
     let users = written.users as u64;
     for (key, max, got) in [
         ("replay.rounds", rounds, written.rounds),
-        // One user a round.
+        // One user per round.
         ("replay.pairs", written.rounds, written.pairs),
         ("replay.users", run.plan.population().users, users),
         ("replay.whole_users", users, written.whole_users as u64),
