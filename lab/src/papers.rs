@@ -332,7 +332,7 @@ fn draw(figure: &Figure) -> Result<String, String> {
     picture.svg_over(figure.x_scale, figure.y_scale)
 }
 
-/// Where a name stands in a list, at its end if it is new.
+/// Returns the index of a name in a list, and appends a new name.
 fn place<'a>(known: &mut Vec<&'a str>, name: &'a str) -> usize {
     known.iter().position(|other| *other == name).unwrap_or_else(|| {
         known.push(name);

@@ -1,10 +1,22 @@
-//! The language of README, docs, help texts, error messages and doc comments, by rules that a program can check. The test accepts no
+//! The language of pages, help texts, error messages, comments and strings, by rules that a program can check. The test accepts no
 //! finding.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// Openings of sentences without a subject.
 const FRAGMENTS: [&str; 7] = ["That of", "The same", "As ", "Of ", "Whether ", "What ", "How "];
+
+/// Openings of doc comments that hide their subject.
+const HIDDEN: [&str; 10] = [
+    "Its ", "It ", "Which ", "From ", "For ", "By ", "In ", "Where ", "That ", "Those ",
+];
+
+/// Openings of doc comments that hide their subject, unless a comma ends them and a subject follows.
+const BEFORE_A_COMMA: [&str; 17] = [
+    "With ", "Without ", "On ", "To ", "Up ", "Beyond ", "Before ", "After ", "Above ", "Under ", "At ",
+    "Too ", "Between ", "Against ", "Among ", "Within ", "Then ",
+];
 
 /// Words and phrases that have a plainer form.
 const STOP_LIST: [&str; 6] = [
@@ -27,7 +39,10 @@ const COUNTED: &str = "bit bits byte bytes client clients coefficient coefficien
     user users vector vectors word words";
 
 /// Numbers in words; digits count as well.
-const NUMBERS: &str = "one two three four five six seven eight nine ten once twice half";
+const NUMBERS: &str = "one two three four five six seven eight nine ten once twice";
+
+/// The wordings of earlier versions.
+const EARLIER: &str = "crates/run/src/verify/wording.rs";
 
 /// Words of a sentence in a document.
 const MAX_WORDS: usize = 30;
@@ -45,6 +60,8 @@ enum Kind {
     Help,
     /// README and docs.
     Page,
+    /// All other text: notebooks, and whole sources with their strings and comments. Only rates and words are judged.
+    Text,
 }
 
 /// A piece of text to judge.
@@ -195,6 +212,31 @@ fn errors(text: &str) -> Vec<Passage> {
     passages
 }
 
+/// Paragraphs of any file, without the marks of comments and the ends of lines in strings.
+fn paragraphs(text: &str) -> Vec<Passage> {
+    let mut passages: Vec<Passage> = Vec::new();
+    let mut open = false;
+    for (line, text) in (1..).zip(text.lines()) {
+        let text = text.trim().trim_start_matches(['/', '#', '!', ' ']);
+        let text = text.trim_end_matches('\\').trim_end();
+        match passages.last_mut().filter(|_| open && !text.is_empty()) {
+            Some(last) => {
+                last.text.push(' ');
+                last.text.push_str(text);
+            }
+            None if text.is_empty() => {}
+            None => passages.push(Passage {
+                kind: Kind::Text,
+                line,
+                prose: false,
+                text: text.to_owned(),
+            }),
+        }
+        open = !text.is_empty();
+    }
+    passages
+}
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -213,7 +255,7 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
             .into_owned();
         if path.is_dir() && name != "target" && !name.starts_with('.') {
             files(&path, ending, found);
-        } else if path.extension().is_some_and(|found| found == ending) {
+        } else if path.extension().unwrap_or_default() == ending {
             found.push(path);
         }
     }
@@ -224,22 +266,46 @@ fn judge_tree() -> Vec<String> {
     let root = root();
     let mut paths = vec![root.join("README.md")];
     files(&root.join("docs"), "md", &mut paths);
-    for folder in ["crates", "lab", "tools"] {
+    for folder in ["crates", "lab", "tools", "python"] {
         files(&root.join(folder), "rs", &mut paths);
     }
+    let pages = paths
+        .iter()
+        .filter(|path| path.extension() == Some("md".as_ref()));
+    let pages: HashSet<PathBuf> = pages.cloned().collect();
+    paths.extend(
+        [
+            "ARCHITECTURE.md",
+            "CHANGELOG.md",
+            "CONTRIBUTING.md",
+            "SECURITY.md",
+        ]
+        .map(|name| root.join(name)),
+    );
+    for folder in ["lab/notebooks", "examples", "python", ".ci"] {
+        for ending in ["md", "py", "toml", ""] {
+            files(&root.join(folder), ending, &mut paths);
+        }
+    }
+    let rules = root.join("lab/tests/language");
     let mut findings = Vec::new();
     for path in paths {
         let name = path.strip_prefix(&root).expect("a file of the tree");
         let name = name.to_string_lossy().replace('\\', "/");
         let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("reading {name}: {error}"));
-        let passages = if name.ends_with(".md") {
-            page(&text)
-        } else {
-            source(
+        let mut passages = match path.extension() {
+            Some(ending) if ending == "rs" => source(
                 &text,
                 name.starts_with("crates/cli/src/") || text.contains("clap::"),
-            )
+            ),
+            _ if pages.contains(&path) => page(&text),
+            _ => Vec::new(),
         };
+        // The rules say what must not be said.
+        let quotes = path.starts_with(&rules) || path == rules.with_extension("rs") || name == EARLIER;
+        if !pages.contains(&path) && !quotes {
+            passages.extend(paragraphs(&text));
+        }
         for passage in passages {
             let found = rules::findings(&passage).into_iter();
             findings.extend(found.map(|finding| format!("{name}:{}: {finding}", passage.line)));
@@ -309,6 +375,20 @@ mod the_readers {
         };
         assert_eq!(kinds(true), [Kind::Doc, Kind::Help, Kind::Doc]);
         assert_eq!(kinds(false), [Kind::Doc; 3]);
+    }
+
+    #[test]
+    fn other_text_is_cut_at_empty_lines() {
+        let text = "// One\n// two.\nlet text = \"three \\\n    four\";\n\n# five\n";
+        let passages = paragraphs(text);
+        assert_eq!(
+            texts(&passages),
+            [
+                (Kind::Text, false, "One two. let text = \"three four\";"),
+                (Kind::Text, false, "five"),
+            ]
+        );
+        assert_eq!(passages[1].line, 6);
     }
 
     #[test]

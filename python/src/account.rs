@@ -11,7 +11,8 @@ use crate::event::{PyEvent, object};
 use crate::guarantee::PyGuarantee;
 use crate::names;
 
-/// What was asked for: a recipe, or the tightest that covers everything; a relation, or that of the first event.
+/// The recipe and the relation that the caller wants. Without a recipe, the tightest one that covers all events is taken; without a
+/// relation, the one of the first event.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Asked {
     pub(crate) recipe: Option<Recipe>,

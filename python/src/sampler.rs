@@ -92,7 +92,7 @@ pub(crate) struct Sampler {
     next: Mutex<u64>,
     randomness: Randomness,
     key: String,
-    /// How the sampler was made, for `repr`.
+    /// The call that made the sampler, for `repr`.
     shown: String,
     process: u32,
 }

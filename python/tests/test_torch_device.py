@@ -451,7 +451,7 @@ def test_a_unit_is_added_when_the_next_one_ends(tmp_path):
             dp._flat.fill_(0.01)
         if unit == 1:
             assert seen == [0, "keep", 1, "norms", "add", "keep"]
-            # Whoever asks for a report waits for it.
+            # A caller that asks for a report waits for it.
             assert dp.last.norm == pytest.approx(0.01 * math.sqrt(DIM), rel=1e-5)
             assert dp.last == dp.last
             assert seen[6:] == ["norms", "add"]

@@ -21,22 +21,22 @@ const NOISE_RANGE: (f64, f64) = (1e-6, 1e12);
 const MIN_PROBABILITY: f64 = 1e-15;
 /// Numbers of rounds are `f64` while searched; up to here (and beyond) that is exact.
 const MAX_ROUNDS: u64 = 1 << 52;
-/// Where a search over real numbers ends.
+/// Precision at which a search over real numbers ends.
 const EXACT: Precision = Precision::Real {
     width: 1e-9,
     close: 0.0,
 };
-/// Where a search by loss distributions ends, whose epsilon is itself accurate to 8e-7.
+/// Precision at which a search by loss distributions ends. Their epsilon is itself accurate to 8e-7.
 const PLD: Precision = Precision::Real {
     width: 1e-7,
     close: 1e-6,
 };
-/// Where the search for a start by Renyi divergences ends.
+/// Precision at which the search for a start by Renyi divergences ends.
 const START_PRECISION_RENYI: Precision = Precision::Real {
     width: 1e-3,
     close: 1e-3,
 };
-/// Where the search for a start by coarse loss distributions ends.
+/// Precision at which the search for a start by coarse loss distributions ends.
 const START_PRECISION_PLD: Precision = Precision::Real {
     width: 1e-3,
     close: 1e-2,

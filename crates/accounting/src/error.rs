@@ -9,7 +9,7 @@ pub enum AccountingError {
     OutOfRange {
         /// The quantity, in words.
         quantity: &'static str,
-        /// Its domain, in words.
+        /// Domain of the quantity, in words.
         expected: &'static str,
         /// The value received.
         got: f64,
@@ -114,7 +114,7 @@ pub enum AccountingError {
         /// The value at which it was found.
         at: f64,
     },
-    /// Too many participations for the exact maximum over participation sets.
+    /// The number of participations is too large for the exact maximum over participation sets.
     #[error(
         "max_participation: the exact sensitivity for {max_participation} participations would take too long to \
          compute; the functions ending in `_bound` give an upper bound"
@@ -178,7 +178,7 @@ pub(crate) fn ensure_any(quantity: &'static str, numbers: &[f64]) -> Result<(), 
     if !numbers.is_empty() {
         return Ok(());
     }
-    let expected = "one a round, at least one".to_owned();
+    let expected = "one per round, at least one".to_owned();
     let got = 0;
     Err(AccountingError::Size {
         quantity,

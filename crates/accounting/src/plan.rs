@@ -46,7 +46,7 @@ impl ProductionSetting {
         ProductionSetting::Independent,
     ];
 
-    /// Its name, as in JSON.
+    /// Name of the setting, as in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -169,7 +169,7 @@ mod tests {
             |mechanism: ProductionSetting, goal| mechanism.noise_multiplier(2000, goal).unwrap().get();
         assert_eq!(noise(ProductionSetting::Tree, 6500), 7.0);
         assert_eq!(noise(ProductionSetting::Blt400, 6500), 7.379);
-        // [BLT] section 5: the pt-PT run had 3000 clients a round.
+        // [BLT] section 5: the pt-PT run had 3000 clients per round.
         assert_eq!(noise(ProductionSetting::Blt100, 3000), 3.12);
         assert!((noise(ProductionSetting::Blt100, 6500) - 6.76).abs() < 1e-12);
         // The paper ran 500 clients at 0.54.

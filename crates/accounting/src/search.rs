@@ -21,15 +21,15 @@ pub struct Bisection {
     pub safe: f64,
     /// The end that is best, if the target holds there.
     pub risky: f64,
-    /// Where to start: the nearer to the answer, the fewer values are tried.
+    /// The value that is tried first. The nearer it is to the answer, the fewer values are tried.
     pub start: f64,
-    /// By how much the excess changes there, about, when the logarithm of the value changes by one (without sign).
+    /// Approximate change of the excess at `start` when the logarithm of the value changes by one (without sign).
     pub slope: f64,
-    /// When to stop.
+    /// Condition under which the search stops.
     pub precision: Precision,
 }
 
-/// When a [`Bisection`] stops.
+/// Condition under which a [`Bisection`] stops.
 #[derive(Debug, Clone, Copy)]
 pub enum Precision {
     /// Whole numbers: the target holds at the answer and fails at the next number.
@@ -160,7 +160,7 @@ impl Bisection {
         trial.holds() && trial.excess >= -self.precision.close()
     }
 
-    /// Where a trial lies: logarithm of the value, and distance from the excess that is aimed at.
+    /// Position of a trial: logarithm of the value, and distance from the excess that is aimed at.
     fn point(&self, trial: Trial) -> (f64, f64) {
         (trial.value.ln(), trial.excess - self.precision.aim())
     }

@@ -30,12 +30,12 @@ pub enum NonFinite {
 pub enum Added {
     /// The contribution kept to the bound and was added unchanged.
     Whole {
-        /// Its L2 norm.
+        /// L2 norm of the contribution.
         norm: f64,
     },
     /// The contribution was shortened to the bound.
     Clipped {
-        /// Its L2 norm before.
+        /// L2 norm of the contribution before it was shortened.
         norm: f64,
     },
     /// The contribution was not finite and counts as zero.

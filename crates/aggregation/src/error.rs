@@ -9,7 +9,7 @@ pub enum AggregationError {
     EmptyTensor {
         /// Name of the tensor (empty when the layout holds no tensor at all).
         name: String,
-        /// Its shape.
+        /// Shape of the tensor.
         shape: Vec<usize>,
     },
     /// The total number of parameters does not fit the address space.
@@ -19,7 +19,7 @@ pub enum AggregationError {
     TooManyParameters {
         /// Name of the tensor at which the count overflowed.
         name: String,
-        /// Its shape.
+        /// Shape of the tensor.
         shape: Vec<usize>,
     },
     /// Two tensors share a name.
@@ -66,7 +66,7 @@ pub enum AggregationError {
     /// A vector does not have the length that the layout or the sum prescribes.
     #[error("{what}: expected {expected} values, got {got}")]
     Length {
-        /// Which vector.
+        /// The vector, in words.
         what: &'static str,
         /// Length prescribed.
         expected: usize,
@@ -76,7 +76,7 @@ pub enum AggregationError {
     /// A vector holds a NaN or an infinity, or so large a value that its square overflows.
     #[error("{what}: value at index {index} is not finite")]
     NotFinite {
-        /// Which vector.
+        /// The vector, in words.
         what: &'static str,
         /// First offending index.
         index: usize,
@@ -161,7 +161,7 @@ pub enum AggregationError {
     /// An encoding whose numbers do not fit the integers that carry them.
     #[error("the encoding needs {what} below 2^{limit}, got 2^{got:.1}; {remedy}")]
     EncodingTooLarge {
-        /// Which number.
+        /// The number, in words.
         what: &'static str,
         /// Base-2 logarithm of the limit.
         limit: u32,
@@ -181,7 +181,7 @@ pub enum AggregationError {
     /// An update whose encoding is longer than the sensitivity allows, whatever the rounding.
     #[error("the norm of the update after rotation is {norm:e} grid steps, above its bound of {bound:e}")]
     EncodedNorm {
-        /// Its norm.
+        /// Norm of the update after rotation, in grid steps.
         norm: f64,
         /// The bound.
         bound: f64,

@@ -1,4 +1,4 @@
-//! Where each tensor, and each clip group, lives inside the flat parameter vector.
+//! Positions of each tensor, and of each clip group, inside the flat parameter vector.
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -41,7 +41,7 @@ pub(crate) struct FixedPointSum {
     /// `true` for blocks that were written.
     locks: Vec<Mutex<bool>>,
     weight: AtomicI64,
-    /// Where the next addition starts, so that concurrent additions do not queue behind one another.
+    /// Block at which the next addition starts, modulo the number of blocks, so that concurrent additions do not queue behind one another.
     next_start: AtomicUsize,
     /// Set when an addition failed half-way.
     failed: AtomicBool,

@@ -149,7 +149,7 @@ pub(crate) fn value(text: &str) -> Cow<'_, str> {
     terminal::line(text)
 }
 
-/// Where log messages go: standard error, escaped.
+/// Writer of log messages to standard error, escaped.
 pub(crate) struct Log;
 
 impl Write for Log {

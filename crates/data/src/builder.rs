@@ -1,6 +1,6 @@
-//! From rows in any order to users with their examples.
+//! Conversion of rows in any order into users with their examples.
 //!
-//! Rows are tokenised as they stream by and spooled to an unnamed temporary file; what stays in memory is one record a
+//! Rows are tokenised as they stream by and spooled to an unnamed temporary file; what stays in memory is one record per
 //! row and the users' names. Then records are sorted by partition, user and time, and the spool is read in that order.
 
 use std::collections::HashMap;
@@ -209,7 +209,7 @@ fn spool(
     })
 }
 
-/// Where the examples of a group of rows lie in the spool.
+/// Lists the ranges of the spool that hold the examples of a group of rows.
 fn list_examples(tokens: &[u32], group: &[Record], examples: &mut Vec<Range<usize>>) {
     examples.clear();
     for record in group {

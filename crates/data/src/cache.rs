@@ -66,7 +66,7 @@ const HEADER_BYTES: usize = std::mem::size_of::<Header>();
 #[derive(Debug, Serialize, Deserialize)]
 struct Description {
     provenance: VocabProvenance,
-    /// Where the words are those of a tokenizer: the names of its start and end.
+    /// Names of the start and end tokens, where the words are those of a tokenizer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tokenizer: Option<[String; 2]>,
     stats: CorpusStats,

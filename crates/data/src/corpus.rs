@@ -210,7 +210,7 @@ fn vocabulary_privacy(spec: &CorpusSpec, base_dir: &Path) -> Result<Option<Priva
     }
 }
 
-/// Where the vocabulary will come from, if the corpus must be built.
+/// Origin of the vocabulary, used if the corpus must be built.
 enum Vocabulary<'a> {
     Ready(Vocab),
     PublicCorpus {

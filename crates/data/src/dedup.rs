@@ -228,7 +228,7 @@ pub fn dedup(
 }
 
 impl DedupSource {
-    /// The URL stands where other sources have the user: one name a row that must not be missing.
+    /// The URL stands where other sources have the user: one name per row that must not be missing.
     fn columns(&self) -> Columns<'_> {
         Columns {
             user: self.url.as_deref(),
@@ -239,7 +239,7 @@ impl DedupSource {
     }
 }
 
-/// Which rows of a batch are near-duplicates; those removed before are not looked at again.
+/// Marks the near-duplicates among the rows of a batch; rows removed before are not looked at again.
 fn compare(
     rows: &Rows,
     first: u64,
@@ -261,7 +261,7 @@ fn compare(
         .collect()
 }
 
-/// One bit a public row.
+/// The removed public rows, with one bit per row.
 #[derive(Debug, Default)]
 struct Removed {
     bits: Vec<u64>,

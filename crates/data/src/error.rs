@@ -34,7 +34,7 @@ pub enum DataError {
     Io {
         /// The attempted action.
         action: &'static str,
-        /// On which path.
+        /// Path of the attempted action.
         path: PathBuf,
         /// The error of the system.
         source: std::io::Error,
@@ -104,7 +104,7 @@ pub enum DataError {
     BadValue {
         /// The file.
         file: PathBuf,
-        /// Where in it.
+        /// Place in the file.
         place: Place,
         /// Column, field or thing concerned.
         what: String,
@@ -165,7 +165,7 @@ pub enum DataError {
     EmptyPartition {
         /// The partition.
         split: Split,
-        /// Which settings emptied it.
+        /// Reason why the partition is empty, such as the settings that emptied it.
         reason: String,
     },
     /// A vocabulary lists a word twice.

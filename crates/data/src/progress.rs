@@ -47,7 +47,7 @@ impl fmt::Display for Stage {
 /// Receives progress, and can end the work.
 pub trait Progress: Send + Sync {
     /// `done` of `total` units of `stage` are finished; `total` is `None` where the source does not tell. Called from one thread at a
-    /// time, a few times a second at most per stage on large inputs.
+    /// time, at most a few times per second and stage on large inputs.
     fn update(&self, stage: Stage, done: u64, total: Option<u64>);
 
     /// `true` ends the work with [`DataError::Interrupted`] at the next block of a file or batch of rows. Called from any thread.

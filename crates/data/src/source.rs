@@ -36,7 +36,7 @@ pub(crate) enum Source<'a> {
     Parquet(Vec<PathBuf>, Columns<'a>),
     Jsonl(Vec<PathBuf>, Columns<'a>),
     Csv(Vec<PathBuf>, Columns<'a>, char),
-    /// For an import alone.
+    /// The log of a git repository, which only an import reads.
     Git {
         path: &'a Path,
         commit: String,
@@ -112,7 +112,7 @@ impl<'a> Source<'a> {
     /// About how many bytes of users and text there are: what memory is divided by.
     pub(crate) fn text_bytes(&self) -> Result<u64> {
         match self {
-            // A few hundred words a user, as drawn.
+            // A few hundred words per user, as drawn.
             Source::Synthetic(population) => Ok(4096 * population.num_users()),
             Source::Jsonl(files, _) | Source::Csv(files, ..) => {
                 files.iter().map(|file| files::size(file)).sum()

@@ -12,7 +12,7 @@ use undertone_text::{Examples, MAX_VOCABULARY_WORDS};
 pub(crate) use source::Columns;
 pub use source::{CsvSource, GroupedSource, MemorySource, SourceSpec, SyntheticSource, TableSource};
 
-/// Which text, whose, cut how: the `[data]` table of a run file.
+/// The `[data]` table of a run file: the source of the text, the choice of users and the cut into examples.
 ///
 /// # Example
 /// ```
@@ -28,9 +28,9 @@ pub use source::{CsvSource, GroupedSource, MemorySource, SourceSpec, SyntheticSo
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CorpusSpec {
-    /// Where the text comes from.
+    /// Source of the text.
     pub source: SourceSpec,
-    /// Which words have an id. Required, except for the synthetic population, which brings its own words.
+    /// The origin of the vocabulary. Required, except for the synthetic population, which brings its own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vocabulary: Option<VocabularySpec>,
     /// The division of rows into partitions. Default: the source's split column if it names one, else held-out users
@@ -58,7 +58,7 @@ pub struct CorpusSpec {
     /// Cap on the examples of a training user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_examples: Option<u64>,
-    /// Which examples the caps keep.
+    /// Choice of the examples that the caps keep.
     #[serde(default)]
     pub keep: Keep,
 }
@@ -77,7 +77,7 @@ fn is_sentences(examples: &Examples) -> bool {
 
 // The variants without fields have braces because serde would accept and forget unknown keys of a unit variant.
 
-/// Which examples of a user the caps keep.
+/// Choice of a user's examples that the caps keep.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Keep {
@@ -97,7 +97,7 @@ impl Default for Keep {
     }
 }
 
-/// Which words have an id.
+/// The origin of the vocabulary: of the words, or parts of words, that have an id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum VocabularySpec {
@@ -146,9 +146,9 @@ pub enum VocabularySpec {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SplitSpec {
-    /// By the source's split column.
+    /// A split by the source's split column.
     Column {},
-    /// By user: a user is in one partition only.
+    /// A split by user: a user is in one partition only.
     HeldOutUsers {
         /// Fraction of users for validation.
         #[serde(default = "tenth")]
@@ -160,7 +160,7 @@ pub enum SplitSpec {
         #[serde(default)]
         seed: u64,
     },
-    /// By time: later rows are test, and a fraction of users (with all their rows) is validation.
+    /// A split by time: later rows are test, and a fraction of users (with all their rows) is validation.
     Time {
         /// Rows after this point are test.
         test_after: TimePoint,

@@ -11,7 +11,7 @@ pub struct CorpusStats {
     pub source: String,
     /// Words or tokens in the vocabulary, without the special ids.
     pub vocabulary_words: usize,
-    /// Where the vocabulary comes from.
+    /// Origin of the vocabulary.
     pub vocabulary_provenance: VocabProvenance,
     /// Rows read.
     pub rows: u64,

@@ -48,9 +48,9 @@ impl fmt::Display for TokenizerKind {
 /// The result of training a tokenizer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenizerSummary {
-    /// The algorithm by which it cuts words.
+    /// Algorithm by which the tokenizer cuts words.
     pub kind: TokenizerKind,
-    /// Its ids, the three special ones among them: at most what was asked for, fewer where the text has too few pairs.
+    /// Number of ids, the three special ones among them: at most what was asked for, fewer where the text has too few pairs.
     pub size: usize,
     /// Rows of text read.
     pub rows: u64,

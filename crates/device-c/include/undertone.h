@@ -477,7 +477,7 @@ typedef struct ut_participation {
    */
   uint32_t attempt;
   /*
-   Its progress.
+   The progress of the participation.
    */
   ut_progress progress;
   /*
@@ -525,7 +525,7 @@ typedef struct ut_evaluation {
    */
   double top1;
   /*
-   That rate among the words of the vocabulary.
+   The rate of words that were the model's first choice, among the words of the vocabulary.
    */
   double in_vocabulary_top1;
 } ut_evaluation;

@@ -256,7 +256,7 @@ pub struct ut_participation {
     pub at_ms: u64,
     /// The attempt at this round.
     pub attempt: u32,
-    /// Its progress.
+    /// The progress of the participation.
     pub progress: ut_progress,
     /// The word of the service, after `UT_PROGRESS_ENDED`.
     pub verdict: ut_verdict,
@@ -314,7 +314,7 @@ pub struct ut_evaluation {
     pub loss: f64,
     /// The rate of words that were the model's first choice.
     pub top1: f64,
-    /// That rate among the words of the vocabulary.
+    /// The rate of words that were the model's first choice, among the words of the vocabulary.
     pub in_vocabulary_top1: f64,
 }
 

@@ -274,7 +274,7 @@ pub struct Participation {
     pub attempt: u32,
     /// The time at which it began, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Its progress.
+    /// The progress of the participation.
     pub progress: Progress,
     /// The word of the service, after `Ended`.
     pub verdict: Verdict,
@@ -330,7 +330,7 @@ pub struct Evaluation {
     pub loss: f64,
     /// The rate of words that were the model's first choice.
     pub top1: f64,
-    /// That rate among the words of the vocabulary.
+    /// The rate of words that were the model's first choice, among the words of the vocabulary.
     pub in_vocabulary_top1: f64,
 }
 

@@ -56,9 +56,9 @@ pub enum Diagnosis {
 /// One result of an examination.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// Its subject.
+    /// The subject of the finding.
     pub subject: Subject,
-    /// Its condition.
+    /// The condition of the subject.
     pub condition: Diagnosis,
 }
 

@@ -20,12 +20,12 @@ pub enum Ineligible {
         /// The time at which the device may take part, in milliseconds since 1970.
         until_ms: u64,
     },
-    /// Too little time has passed since the last participation.
+    /// The last participation was too short a time ago.
     TooSoon {
         /// The time at which the device may take part, in milliseconds since 1970.
         until_ms: u64,
     },
-    /// Too few rounds have passed since the last participation.
+    /// The last participation was too few rounds ago.
     TooFewRounds,
     /// The device has taken part as often as the task allows.
     TooOften,

@@ -82,7 +82,7 @@ pub enum JobError {
 #[expect(missing_debug_implementations, reason = "PRIVACY: an update of one person")]
 pub struct Trained {
     pub(crate) payload: Payload,
-    /// With adaptive clipping: `true` if the update was no longer than the estimate.
+    /// `true` if the update was no longer than the estimate; `None` without adaptive clipping.
     pub(crate) below: Option<bool>,
     /// Number of examples that the update was computed from.
     pub examples: usize,

@@ -29,7 +29,7 @@ pub struct Participation {
     pub attempt: u32,
     /// The clock of the device, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Its progress.
+    /// The progress of the participation.
     pub progress: Progress,
 }
 

@@ -39,7 +39,7 @@ pub struct Evaluation {
     pub loss: f64,
     /// The rate of words that were the model's first choice.
     pub top1: f64,
-    /// That rate among the words of the vocabulary.
+    /// The rate of words that were the model's first choice, among the words of the vocabulary.
     pub in_vocabulary_top1: f64,
 }
 

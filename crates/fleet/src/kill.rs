@@ -58,11 +58,11 @@ impl FromStr for FailPoint {
 /// The end that a process will meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Doom {
-    /// None: it runs until it ends by itself or [`Kill::kill`] is called.
+    /// No planned end: the process runs until it ends by itself or [`Kill::kill`] is called.
     None,
-    /// It ends itself at a fail point.
+    /// The process ends itself at a fail point.
     At(FailPoint),
-    /// It is killed at a random time after its start, uniform between the two.
+    /// The process is killed at a random time after its start, uniform between the two durations.
     Within(Duration, Duration),
 }
 

@@ -82,15 +82,15 @@ pub(crate) mod count {
 
 /// The uses of a product.
 pub(crate) mod product {
-    /// It is the result.
+    /// The product is the result.
     pub(crate) const SET: u32 = 0;
-    /// It is added to what is there.
+    /// The product is added to what is there.
     pub(crate) const ADD: u32 = 1;
-    /// Each of its rows and the row `d` are added.
+    /// The row `d` is added to each row of the product.
     pub(crate) const SET_AND_ADD_ROW: u32 = 2;
-    /// Each of its columns is multiplied by its value in `d`.
+    /// Each column of the product is multiplied by its value in `d`.
     pub(crate) const SET_AND_SCALE_COLUMNS: u32 = 3;
-    /// It is multiplied by the factor and added to what is there.
+    /// The product is multiplied by the factor and added to what is there.
     pub(crate) const ADD_SCALED: u32 = 4;
 }
 

@@ -174,7 +174,7 @@ impl Table {
         self.sizes
     }
 
-    /// For each row whether it is the first that reads its token, and the next row that does.
+    /// Returns, for each row, whether it is the first that reads its token, and the next row that does.
     fn chains(&mut self, inputs: &[u32]) -> (Vec<u32>, Vec<u32>) {
         let (mut is_first, mut chain) = (vec![0; inputs.len()], vec![IGNORE; inputs.len()]);
         for (row, &token) in inputs.iter().enumerate() {

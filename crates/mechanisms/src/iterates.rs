@@ -8,7 +8,7 @@ use crate::workload::Workload;
 /// Columns at once in [`scaled_columns`].
 const WIDTH: usize = 8;
 
-/// For `C^-1 = diag(scale) Toep(inverse)`; an empty scale is 1 in every round.
+/// Variances of the iterates for `C^-1 = diag(scale) Toep(inverse)`; an empty scale is 1 in every round.
 pub(crate) fn of_toeplitz(
     inverse: &[f64],
     scale: &[f64],
@@ -59,7 +59,7 @@ undertone_simd::vectorised! {
     }
 }
 
-/// For `C` given by its entries.
+/// Variances of the iterates for a `C` given by its entries.
 pub(crate) fn of_triangular(matrix: &Triangular, rounds: usize, workload: &Workload) -> Result<Vec<f64>> {
     let rates: Vec<f64> = workload.rates(rounds)?.collect();
     let mut variances = vec![0.0; rounds];
@@ -90,7 +90,7 @@ pub(crate) struct Iterates {
 }
 
 impl Iterates {
-    /// For a stream of `size` numbers.
+    /// Creates the iterates of a stream of `size` numbers.
     pub(crate) fn new(size: usize, workload: &Workload) -> Self {
         Self {
             moments: Moments::new(size + 2),

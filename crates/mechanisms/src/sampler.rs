@@ -1,4 +1,4 @@
-//! Where noise comes from: secure uniform words, and the samples made of them.
+//! Sources of noise: secure uniform words, and the samples made of them.
 
 mod bernoulli;
 pub(crate) mod binomial;

@@ -65,7 +65,7 @@ struct Header {
     /// Digest of everything that the noise depends on but the key and the dimension.
     digest: [u8; 32],
     key_id: [u8; 32],
-    /// Where the key, and those of the rounds before, came from.
+    /// Origin of the key, and of the keys of the rounds before.
     key_origin: KeyOrigin,
     dim: u64,
     /// Rounds made.
@@ -102,7 +102,7 @@ impl Resumable {
         self.header.key_id
     }
 
-    /// Where the key, and those of the rounds before a [`load`](Self::load), came from.
+    /// Origin of the key, and of the keys of the rounds before a [`load`](Self::load).
     #[cfg(test)]
     pub(crate) fn key_origin(&self) -> KeyOrigin {
         self.header.key_origin
@@ -182,12 +182,12 @@ impl Resumable {
     }
 }
 
-/// Under which key a saved state goes on.
+/// The key under which a saved state goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keys {
-    /// Its own: the noise to come is what it would have been.
+    /// The state's own key: the noise to come is what it would have been.
     Same,
-    /// Another one: rows made so far are never made again.
+    /// Another key: rows made so far are never made again.
     Fresh,
 }
 

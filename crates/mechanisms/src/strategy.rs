@@ -1,4 +1,4 @@
-//! Which noise goes into which round: one file a strategy, one value for all of them.
+//! Strategies, which say what noise goes into which round: one file per strategy, one type for all of them.
 
 use serde::{Deserialize, Serialize};
 use undertone_accounting::participation::Participation;

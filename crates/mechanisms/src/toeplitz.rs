@@ -234,7 +234,7 @@ mod tests {
         close(&one, &vec![0.0; rounds], 1e-12);
     }
 
-    /// By power series in numpy: momentum 0.9, weight decay 0.999.
+    /// The expected numbers come from power series in numpy: momentum 0.9, weight decay 0.999.
     #[test]
     fn roots_and_inverses_match_power_series_in_numpy() {
         let workload = [1.0, 1.899, 2.707_101, 3.433_393_899];

@@ -66,7 +66,7 @@ impl Triangular {
         &self.entries[start..start + (t + 1).min(self.bands)]
     }
 
-    /// To change within the bounds of [`Triangular::new`].
+    /// Row `t`; to change within the bounds of [`Triangular::new`].
     pub(crate) fn row_mut(&mut self, t: usize) -> &mut [f64] {
         let start = offset(t, self.bands);
         &mut self.entries[start..start + (t + 1).min(self.bands)]

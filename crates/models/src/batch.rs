@@ -150,7 +150,7 @@ impl PackedBatch {
         }
     }
 
-    /// For each packed sequence, its index among those given to [`pack`](Self::pack).
+    /// Index of each packed sequence among those given to [`pack`](Self::pack).
     #[must_use]
     pub fn order(&self) -> &[usize] {
         &self.order

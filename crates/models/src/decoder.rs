@@ -11,7 +11,7 @@ use crate::sequence::{SequenceModel, SequenceWorker, StateMode};
 pub struct Extension<'a> {
     /// The sequence, from 0.
     pub sequence: usize,
-    /// Its next tokens, at least one.
+    /// The next tokens of the sequence, at least one.
     pub tokens: &'a [u32],
 }
 

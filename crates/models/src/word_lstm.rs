@@ -43,7 +43,7 @@ impl Cell {
         }
     }
 
-    /// Which of the two states goes back into the gates.
+    /// The one of the two states that goes back into the gates.
     pub(crate) fn fed_back<'a, T>(self, hidden: &'a [T], projected: &'a [T]) -> &'a [T] {
         match self {
             Self::Lstm => hidden,
@@ -114,7 +114,7 @@ impl Dimensions {
     }
 }
 
-/// Where each tensor stands in the flat vector.
+/// Place of each tensor in the flat vector.
 #[derive(Debug, Clone)]
 pub(crate) struct Tensors {
     pub(crate) embedding: Range<usize>,

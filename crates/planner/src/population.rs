@@ -87,7 +87,7 @@ struct Plan<'a> {
     question: &'a PopulationQuestion,
     adjacency: &'static str,
     at_report_goal: Vec<Feasible>,
-    /// For each mechanism, the smallest report goal of two significant digits that meets the target.
+    /// The smallest report goal of two significant digits that meets the target, for each mechanism.
     smallest_report_goal: Vec<Smallest>,
     /// Matrices made for the question, where asked for.
     #[serde(skip_serializing_if = "Option::is_none")]

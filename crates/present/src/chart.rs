@@ -40,13 +40,13 @@ pub enum Style {
 /// One named series.
 #[derive(Debug, Clone)]
 pub struct Series {
-    /// Its name in the legend.
+    /// Name of the series in the legend.
     pub name: String,
-    /// Its look.
+    /// Look of the series.
     pub style: Style,
-    /// Its colour.
+    /// Colour of the series.
     pub colour: RGBColor,
-    /// Its points, finite, in the order in which a line visits them.
+    /// Points of the series, finite, in the order in which a line visits them.
     pub points: Vec<(f64, f64)>,
 }
 

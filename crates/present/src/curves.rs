@@ -28,7 +28,7 @@ pub const COLOURS: [RGBColor; 8] = [
 /// The look of a curve.
 #[derive(Debug, Clone, Copy)]
 pub struct Pen {
-    /// Its colour.
+    /// Colour of the curve.
     pub colour: RGBColor,
     /// `true` for a dashed curve.
     pub dashed: bool,

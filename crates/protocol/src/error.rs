@@ -9,9 +9,9 @@ pub enum ProtocolError {
     TooLong {
         /// The kind of value.
         name: &'static str,
-        /// Its number of bytes.
+        /// Number of bytes of the value.
         length: usize,
-        /// The max number.
+        /// Max number of bytes.
         limit: usize,
     },
     /// The bytes are no such message.
@@ -27,9 +27,9 @@ pub enum ProtocolError {
     Length {
         /// The field.
         name: &'static str,
-        /// The right length.
+        /// Right length of the field, in bytes.
         expected: usize,
-        /// Its length.
+        /// Actual length of the field, in bytes.
         got: usize,
     },
     /// The blob is not the named one.

@@ -18,7 +18,7 @@ pub struct Signed {
 pub struct Blob {
     #[prost(bytes = "vec", tag = "1")]
     pub sha256: ::prost::alloc::vec::Vec<u8>,
-    /// Its length in bytes.
+    /// Length of the blob in bytes.
     #[prost(uint64, tag = "2")]
     pub length: u64,
     /// The place to read it from; empty for `/v1/blobs/{sha256}` of the same server.
@@ -179,7 +179,7 @@ pub struct CheckIn {
     pub eligible: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
     #[prost(uint32, tag = "3")]
     pub client_version: u32,
-    /// Its certificate.
+    /// Certificate of the device.
     #[prost(message, optional, tag = "4")]
     pub certificate: ::core::option::Option<Signed>,
     /// Evidence of the platform.
@@ -319,7 +319,7 @@ pub struct Commit {
     /// The weight of the update; 1 in every task of the service.
     #[prost(double, tag = "3")]
     pub weight: f64,
-    /// With adaptive clipping: whether the update was no longer than the estimate.
+    /// `true` if the update was no longer than the estimate, with adaptive clipping.
     #[prost(bool, optional, tag = "4")]
     pub below: ::core::option::Option<bool>,
 }
@@ -396,7 +396,7 @@ pub struct Plan {
     /// The task that an evaluation reads its models from, 32 bytes.
     #[prost(bytes = "vec", tag = "24")]
     pub of: ::prost::alloc::vec::Vec<u8>,
-    /// With an evaluation: the loss at which a user's mean loss is capped.
+    /// Loss at which an evaluation caps the mean loss of a user.
     #[prost(double, tag = "25")]
     pub loss_cap: f64,
     /// `true` if the server keeps no names of participants.

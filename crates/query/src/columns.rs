@@ -1,4 +1,4 @@
-//! From the query's columns to rows of people.
+//! Conversion of the query's columns to rows of people.
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
@@ -71,7 +71,7 @@ impl Role {
     }
 }
 
-/// Which columns of a query's rows are used.
+/// Columns of a query's rows that are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Columns {
     user: usize,

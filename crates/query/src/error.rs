@@ -19,9 +19,9 @@ pub enum QueryError {
     TableTwice {
         /// The name.
         name: String,
-        /// Where the first is.
+        /// Location of the first table.
         first: String,
-        /// Where the second is.
+        /// Location of the second table.
         second: String,
     },
     /// A table's location cannot be used.
@@ -29,7 +29,7 @@ pub enum QueryError {
     BadTable {
         /// The table.
         name: String,
-        /// Where it was looked for.
+        /// Location at which the table was looked for.
         location: String,
         /// The reason in words.
         detail: String,
@@ -112,7 +112,7 @@ pub enum QueryError {
     Io {
         /// The operation that was attempted, as a verb.
         action: &'static str,
-        /// On which path.
+        /// Path of the failed operation.
         path: PathBuf,
         /// The error of the operating system.
         source: std::io::Error,

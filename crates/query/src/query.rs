@@ -124,7 +124,7 @@ pub fn group_query(
         Some(grouper) if grouper.rows() > 0 => grouper,
         _ => return Err(QueryError::NoRows),
     };
-    // The shards' digests say what came; which query gave it is said by its text's.
+    // The digests of the shards identify the data, and the digest of its text identifies the query.
     let digest: String = Sha256::digest(sql)
         .iter()
         .map(|byte| format!("{byte:02x}"))

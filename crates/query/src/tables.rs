@@ -1,4 +1,4 @@
-//! Where a query's tables are, and what kind of files they are of.
+//! Locations of a query's tables, and the kinds of their files.
 
 use std::collections::BTreeMap;
 use std::fmt;

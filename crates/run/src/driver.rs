@@ -74,7 +74,7 @@ pub(crate) const FINISHED_FILES: [&str; 15] = [
     VOCAB_PRIVACY_FILE,
 ];
 
-/// Where a run writes and how it uses the machine; nothing here changes its result.
+/// Options for the output folder of a run and its use of the machine. None of them changes the result.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
     /// Folder of run directories.

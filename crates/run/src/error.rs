@@ -22,7 +22,7 @@ pub enum RunError {
     /// An option of a command outside its range.
     #[error("`{option}`: expected {expected}, got {got}")]
     Option {
-        /// Its name.
+        /// The name of the option.
         option: &'static str,
         /// The accepted values.
         expected: &'static str,

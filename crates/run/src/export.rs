@@ -51,7 +51,7 @@ impl Layout {
         Self::Undertone,
     ];
 
-    /// Its name on the command line.
+    /// Name of the layout on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -13,7 +13,7 @@ use crate::files::{self, names::MODEL_FILE};
 
 /// The settings of the model, beside its tensors.
 pub(crate) const CONFIG: &str = "config.json";
-/// Which of several files holds which tensor.
+/// The index of a model in several files: the file that holds each tensor.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 /// The longest context that a model opened from such a folder gets: its caches take memory for the whole context.

@@ -62,9 +62,9 @@ pub struct Session {
 enum Stage {
     Between(Box<RunHead>),
     Open(Box<RunHead>, Box<Round>),
-    /// After a release that failed half way: the head is gone.
+    /// The session was closed, or a release failed half way: the head is gone.
     Stopped,
-    /// With its model written.
+    /// The session has written its model.
     Finished,
 }
 

@@ -68,7 +68,7 @@ impl Context {
 pub struct SessionId(pub(crate) Digest32);
 
 impl SessionId {
-    /// Its bytes.
+    /// Bytes of the digest.
     #[must_use]
     pub fn as_bytes(&self) -> &Digest32 {
         &self.0

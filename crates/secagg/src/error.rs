@@ -50,7 +50,7 @@ pub enum SecAggError {
         /// The proposed value.
         got: &'static str,
     },
-    /// On the server's graph privacy fails too probably under the client's own assumptions.
+    /// Privacy on the server's graph fails too probably under the client's own assumptions.
     #[error("refused: the graph gives {got:.1} bits of privacy, but this client demands {demanded} bits")]
     Assurance {
         /// Bits that the client demands.
@@ -65,7 +65,7 @@ pub enum SecAggError {
         message: &'static str,
         /// The reason for the refusal.
         reason: &'static str,
-        /// Where.
+        /// Byte position of the refusal.
         at: usize,
     },
     /// A message's length differs from what its header and the session prescribe.
@@ -99,7 +99,7 @@ pub enum SecAggError {
     ClientPhase {
         /// Kind of message.
         message: &'static str,
-        /// Where the client stands.
+        /// Phase of the client.
         phase: ClientPhase,
     },
     /// The machine is not waiting for this message.
@@ -107,7 +107,7 @@ pub enum SecAggError {
     ServerPhase {
         /// Kind of message or action.
         message: &'static str,
-        /// Where the server stands.
+        /// Phase of the server.
         phase: ServerPhase,
     },
     /// A public key is the point of small order that forces the agreed secret, or is not a key at all.
@@ -115,7 +115,7 @@ pub enum SecAggError {
     Key {
         /// The owner of the key.
         index: u32,
-        /// Which key.
+        /// Name of the key.
         which: &'static str,
     },
     /// A key that belongs to one client appears a second time.
@@ -125,7 +125,7 @@ pub enum SecAggError {
         first: u32,
         /// The second.
         second: u32,
-        /// Which key.
+        /// Name of the key.
         which: &'static str,
     },
     /// A signature does not verify.
@@ -172,7 +172,7 @@ pub enum SecAggError {
         /// Index received.
         got: u32,
     },
-    /// Too few clients are left for the session to go on.
+    /// Fewer clients are left than the session needs to go on.
     #[error("{what}: expected at least {needed} clients, got {got}; nothing is released")]
     TooFew {
         /// The clients that are counted.

@@ -11,11 +11,11 @@ use crate::keys::{PublicKey, VerifyingKey, signed_keys};
 /// A client's keys for one session, signed by its identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its Ed25519 key.
+    /// Ed25519 key of the client's identity.
     pub identity: Digest32,
-    /// X25519 key for the shares it receives.
+    /// X25519 key for the shares that the client receives.
     pub sealing_key: Digest32,
-    /// X25519 key of its pairwise masks.
+    /// X25519 key of the client's pairwise masks.
     pub masking_key: Digest32,
     /// Ed25519 signature of context and both keys.
     pub signature: [u8; 64],

@@ -19,13 +19,13 @@ use crate::server::Culprit;
 /// The point at which a client is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DropOut {
-    /// Before it advertises keys: it is not in the roster.
+    /// The client is lost before it advertises keys: it is not in the roster.
     BeforeKeys,
-    /// Before it shares its secrets: its neighbours mask without it.
+    /// The client is lost before it shares its secrets: its neighbours mask without it.
     BeforeShares,
-    /// Before it uploads: the others wear masks that it should have cancelled, and its key is recovered.
+    /// The client is lost before it uploads: the others wear masks that it should have cancelled, and its key is recovered.
     BeforeInput,
-    /// Before it answers the request to unmask: its vector is in the sum.
+    /// The client is lost before it answers the request to unmask: its vector is in the sum.
     BeforeUnmask,
 }
 

@@ -57,9 +57,9 @@ pub struct Server {
     phase: ServerPhase,
     joining: Joining,
     clients: Option<JoinedClients>,
-    /// By client: its message of shares.
+    /// Messages of shares, by client.
     shares: Vec<Option<ShareKeys>>,
-    /// By client: the state of its masked vector.
+    /// States of the masked vectors, by client.
     inputs: Vec<Place>,
     /// The sum of the masked vectors until round 2 is closed.
     incoming: Arc<ModularSum>,

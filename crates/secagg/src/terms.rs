@@ -233,7 +233,7 @@ impl Params {
 pub(crate) mod tests {
     use super::*;
 
-    /// For 30 to 1,000 clients.
+    /// Parameters for 30 to 1,000 clients.
     pub(crate) fn params(threat_model: ThreatModel, n: u32, k: u32, t: u32) -> Result<Params> {
         let terms = Terms::new(10, 1 << 20, threat_model)?.with_clients(30, 1000)?;
         Params::new(terms, Topology::new(n, k, t)?)

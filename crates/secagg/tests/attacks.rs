@@ -17,7 +17,7 @@ use undertone_secagg::{
     Topology, Trust,
 };
 
-/// Which neighbours an answer gives a seed's share of, and which a masking key's.
+/// The neighbours of whose seed an answer gives a share, and those of whose masking key it gives one.
 fn kinds(answer: &UnmaskShares) -> (BTreeSet<u32>, BTreeSet<u32>) {
     let (mut seeds, mut keys) = (BTreeSet::new(), BTreeSet::new());
     for (about, share) in &answer.shares {
@@ -157,7 +157,7 @@ fn attack_02_masks_are_never_used_twice() {
     assert_ne!(one.entry.sealing_key, two.entry.sealing_key);
 }
 
-/// That the whole key counts is the known answer in `mask.rs`; here that masked vectors of one session are unrelated.
+/// Masked vectors of one session are unrelated. That the whole key counts is shown by the known answer in `mask.rs`.
 #[test]
 fn attack_03_masks_are_of_full_strength() {
     let topology = Topology::full(3, 2).unwrap();

@@ -28,9 +28,9 @@ pub(crate) enum Event {
     Tick,
     /// A device was admitted.
     Slot {
-        /// Its session.
+        /// The session of the device.
         session: SessionId,
-        /// Its group; 0 in a plain attempt.
+        /// The group of the device; 0 in a plain attempt.
         shard: u32,
     },
     /// A device has joined a sum, with its update encoded.
@@ -153,19 +153,19 @@ impl Attempt {
         (attempt, effects)
     }
 
-    /// Its state.
+    /// The state of the attempt.
     #[must_use]
     pub(crate) fn state(&self) -> AttemptState {
         self.state
     }
 
-    /// Its settings.
+    /// The settings of the attempt.
     #[must_use]
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The numbers of its sessions.
+    /// The numbers of the attempt's sessions.
     #[must_use]
     pub(crate) fn counts(&self) -> Counts {
         self.counts

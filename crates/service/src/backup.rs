@@ -57,11 +57,11 @@ const TRIES: u32 = 5;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedTask {
-    /// Its name.
+    /// Name of the task.
     pub name: String,
-    /// Its identifier, in hexadecimal digits.
+    /// Identifier of the task, in hexadecimal digits.
     pub id: String,
-    /// Its state.
+    /// State of the task.
     pub state: String,
     /// Number of released rounds.
     pub released: u64,

@@ -33,7 +33,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// The answer to where another process is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Where it is.
+    /// The process, with its address.
     Peer(Peer),
     /// The store was asked and lists no such process: it has ended.
     Nobody,

@@ -42,9 +42,9 @@ pub enum ServiceError {
     Value {
         /// The setting.
         key: String,
-        /// Its range.
+        /// The range of the setting.
         expected: String,
-        /// Its value.
+        /// The value of the setting.
         got: String,
     },
     /// The store and the published heads disagree. PRIVACY: going on could release a round twice.
@@ -69,25 +69,25 @@ pub enum ServiceError {
         /// The name.
         name: String,
     },
-    /// From the store.
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// From the blobs.
+    /// An error of the blobs.
     #[error(transparent)]
     Blob(#[from] BlobError),
-    /// From the coordinator.
+    /// An error of the coordinator.
     #[error(transparent)]
     Coordinator(#[from] CoordinatorError),
-    /// From the files of a run.
+    /// An error of the files of a run.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// From secure aggregation.
+    /// An error of secure aggregation.
     #[error(transparent)]
     SecAgg(#[from] SecAggError),
-    /// From the sum.
+    /// An error of the sum.
     #[error(transparent)]
     Aggregation(#[from] AggregationError),
-    /// From a message.
+    /// An error of a message.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
 }

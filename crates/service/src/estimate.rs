@@ -124,11 +124,11 @@ fn check(key: &str, holds: bool, expected: &str, got: f64) -> Result<()> {
 /// Eligible devices that a task needs, by the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Needed {
-    /// For the separation: `b r`.
+    /// Number of eligible devices for the separation: `b r`.
     pub by_separation: f64,
-    /// For the max number of participations: `n r / k`.
+    /// Number of eligible devices for the max number of participations: `n r / k`.
     pub by_participations: f64,
-    /// For the pace: enough ready devices within the time of a selection.
+    /// Number of eligible devices for the pace: enough ready devices within the time of a selection.
     pub by_pace: f64,
 }
 

@@ -87,7 +87,7 @@ struct Member {
     keys: AdvertiseKeys,
     /// `true` once it was seen after the lobby.
     seen: bool,
-    /// Its place in the roster.
+    /// The place of the device in the roster.
     index: Option<u32>,
     /// The digest of each message that was taken, by kind.
     taken: BTreeMap<u8, Digest32>,
@@ -120,12 +120,13 @@ pub(crate) struct Group {
     graph: GraphChoice,
     places: u32,
     phase: Phase,
-    /// It checks the keys of those who join, while the roster is open; then it is the session of those who were seen.
+    /// The server of the secure sum. While the roster is open, it checks the keys of the devices that join; then it is the session
+    /// of the devices that were seen.
     server: Server,
     members: BTreeMap<SessionId, Member>,
     identities: BTreeSet<Digest32>,
     users: BTreeSet<ParticipantId>,
-    /// By place in the roster.
+    /// The sessions, by place in the roster.
     roster: Vec<SessionId>,
     /// `true` once the inputs were closed while vectors were being added. The phase ends with the last of them.
     closing: bool,

@@ -52,9 +52,9 @@ fn derived(secret: &[u8; 32], purpose: &str, parts: &[&[u8]]) -> Zeroizing<[u8; 
 /// A key and its place in its life, as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyView {
-    /// Its purpose.
+    /// The purpose of the key.
     pub purpose: Purpose,
-    /// Its stage.
+    /// The stage of the key.
     pub stage: KeyStage,
     /// The begin of the stage, in milliseconds since 1970; 0 for the first key.
     pub since: u64,

@@ -85,14 +85,14 @@ pub struct Outlook {
 /// The reason why a device gets a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// Its session has ended, or the task had no place for it.
+    /// The session of the device has ended, or the task had no place for the device.
     Later,
-    /// Its subject may take part again after this many rounds.
+    /// The subject of the device may take part again after this many rounds.
     TooSoon {
         /// Number of rounds that must pass first, the present one included.
         rounds: u64,
     },
-    /// Its subject has an open session for at least this many milliseconds.
+    /// The subject of the device has an open session for at least this many milliseconds.
     After(Millis),
     /// The server has too much to do, for the device's n-th time in a row.
     Busy {

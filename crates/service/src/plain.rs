@@ -27,7 +27,7 @@ pub(crate) struct Report<'a> {
     pub bytes: &'a [u8],
     /// The weight, which must be 1.
     pub weight: f64,
-    /// With adaptive clipping: `true` if the update was no longer than the estimate.
+    /// `true` if the update was no longer than the estimate; `None` without adaptive clipping.
     pub below: Option<bool>,
 }
 

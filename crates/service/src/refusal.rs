@@ -27,7 +27,7 @@ pub(crate) enum Refusal {
     Range {
         /// The value.
         what: &'static str,
-        /// Its range.
+        /// The range of the value.
         expected: String,
         /// The value received.
         got: String,
@@ -50,7 +50,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// Its code on the wire.
+    /// The code of the refusal on the wire.
     #[must_use]
     pub(crate) fn code(&self) -> Code {
         match self {

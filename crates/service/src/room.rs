@@ -160,7 +160,7 @@ impl Inner {
 /// The attempt that is open.
 struct Current {
     id: AttemptId,
-    /// Its number within the round.
+    /// The number of the attempt within the round.
     number: u32,
     machine: Attempt,
     sessions: Sessions,

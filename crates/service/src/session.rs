@@ -28,17 +28,17 @@ pub(crate) enum Stage {
 /// The point at which a session was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LostAt {
-    /// Before the device joined a sum.
+    /// The session was lost before the device joined a sum.
     Assigned,
-    /// While its group waited for devices.
+    /// The session was lost while its group waited for devices.
     Lobby,
-    /// While its group called the roll.
+    /// The session was lost while its group called the roll.
     Keys,
-    /// Before it sent its shares.
+    /// The session was lost before the device sent its shares.
     Shares,
-    /// Before its update was accepted.
+    /// The session was lost before its update was accepted.
     Uploading,
-    /// After its update was accepted: its group or its aggregator failed.
+    /// The session was lost after its update was accepted: its group or its aggregator failed.
     Reported,
 }
 

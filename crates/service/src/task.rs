@@ -52,10 +52,10 @@ struct Settings {
     /// The trainings of the initial model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     trainings: Vec<Training>,
-    /// With an evaluation: the task whose model is measured.
+    /// The task whose model an evaluation measures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     of: Option<String>,
-    /// In a parity test: the seed of the rotations of the simulation.
+    /// The seed of the rotations of the simulation, in a parity test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rotations: Option<String>,
     /// The digest of the key of the pseudonyms; none where they follow from the key file alone.
@@ -71,11 +71,11 @@ struct Settings {
 
 /// A task with everything that follows from its file.
 pub struct Task {
-    /// Its identifier.
+    /// The identifier of the task.
     pub id: TaskId,
-    /// Its population.
+    /// The population of the task.
     pub population: String,
-    /// Its file.
+    /// The file of the task.
     pub file: TaskFile,
     /// The words of the model.
     pub vocab: Arc<Vocab>,

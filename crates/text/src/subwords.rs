@@ -37,7 +37,7 @@ pub(crate) struct Subwords(Arc<Loaded>);
 struct Loaded {
     contents: String,
     tokenizer: Tokenizer,
-    /// By id; empty where an id is not in use.
+    /// Text of each token, by id; empty where an id is not in use.
     tokens: Vec<Box<str>>,
     special: SpecialIds,
     /// Factor by which the tokenizer may lengthen a text.

@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     /// Clients in all, beside one warm-up client per thread
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
     clients: u32,
-    /// For dplm: leave embeddings as they are, as the peers do
+    /// Leave the embeddings of dplm as they are, as the peers do
     #[arg(long)]
     no_unit_norm: bool,
 }

@@ -77,7 +77,7 @@ enum Item {
     Cohort,
     /// A secure sum of 100 clients, 10 of them lost
     Secagg,
-    /// From the last report to the next model
+    /// The way from the last report to the next model
     Release,
     /// The transaction of a release
     Commit,

@@ -34,7 +34,7 @@ pub(super) fn draw(comparison: &Comparison) -> anyhow::Result<String> {
     let (legend, curves) = named(curves);
     let y = range(comparison.rows.iter().map(|row| row.measured_error));
     let picture = Picture {
-        title: "squared error of the mean over bits a coordinate".to_owned(),
+        title: "squared error of the mean over bits per coordinate".to_owned(),
         x_label: "bits of a coordinate in a client's message",
         legend,
         curves,

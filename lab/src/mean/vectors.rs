@@ -23,7 +23,7 @@ pub(super) enum Kind {
     Gaussian,
 }
 
-/// Where the vectors come from.
+/// Options of the vectors: a kind to make up, or a file to read.
 #[derive(Debug, clap::Args)]
 pub(super) struct VectorArgs {
     /// Vectors to make up.
@@ -45,7 +45,7 @@ pub(super) struct VectorArgs {
 pub(super) struct Vectors {
     pub(super) dim: usize,
     values: Vec<f32>,
-    /// Where they come from, in words.
+    /// Source of the vectors in words: the name of their kind, or the path of their file.
     pub(super) source: String,
 }
 
@@ -184,12 +184,12 @@ fn scale(vector: &mut [f64], norm: f64) {
     }
 }
 
-/// In (0, 1).
+/// Draws a uniform number in (0, 1).
 fn uniform(rng: &mut ChaCha20Rng) -> f64 {
     ((rng.next_u64() >> 12) as f64 + 0.5) / (1u64 << 52) as f64
 }
 
-/// Box and Muller's, one of two: these are data, not noise.
+/// Draws a standard normal number: one of the two of Box and Muller's method. These are data, not noise.
 fn normal(rng: &mut ChaCha20Rng) -> f64 {
     (-2.0 * uniform(rng).ln()).sqrt() * (std::f64::consts::TAU * uniform(rng)).cos()
 }

@@ -36,7 +36,7 @@ pub struct Figure {
 pub struct Curve {
     /// The method that computes the curve.
     pub method: &'static str,
-    /// Its setting; curves of one setting and different methods belong together.
+    /// The setting of the curve; curves of one setting and different methods belong together.
     pub setting: String,
     /// One value for each abscissa; `None` where the method has none.
     pub y: Vec<Option<f64>>,

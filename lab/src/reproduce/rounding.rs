@@ -6,22 +6,22 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "rule", rename_all = "kebab-case")]
 pub enum Rounding {
-    /// To the nearest number with so many decimals.
+    /// Rounds to the nearest number with `decimals` decimals.
     Nearest {
         /// Digits after the point.
         decimals: usize,
     },
-    /// Cut after so many decimals. For an upper bound this prints less than was proved.
+    /// Cuts after `decimals` decimals. For an upper bound this prints less than was proved.
     Truncated {
         /// Digits after the point.
         decimals: usize,
     },
-    /// Up to so many decimals, which keeps an upper bound one.
+    /// Rounds up to `decimals` decimals, which keeps an upper bound one.
     Up {
         /// Digits after the point.
         decimals: usize,
     },
-    /// To so many significant digits, with a power of ten where it is short.
+    /// Rounds to `digits` significant digits, with a power of ten below 0.001 and from a million on.
     Significant {
         /// Digits in all, at least one.
         digits: usize,

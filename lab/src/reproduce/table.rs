@@ -27,7 +27,7 @@ pub struct Table {
     pub total: usize,
     /// The printed numbers that this table leaves out, each with the reason.
     pub notes: Vec<&'static str>,
-    /// Where [`Entry::paper`] comes from if the paper prints no number; `None` for the paper itself.
+    /// Source of [`Entry::paper`] if the paper prints no number; `None` for the paper itself.
     pub reference: Option<&'static str>,
     /// The claims that the paper makes in words about these numbers.
     pub statements: Vec<Statement>,

@@ -1,12 +1,14 @@
 //! The rules, as functions of one passage.
 
-use super::{COUNTED, FRAGMENTS, Kind, MAX_HELP, MAX_WORDS, NUMBERS, Passage, STOP_LIST, UNITS};
+use super::{
+    BEFORE_A_COMMA, COUNTED, FRAGMENTS, HIDDEN, Kind, MAX_HELP, MAX_WORDS, NUMBERS, Passage, STOP_LIST, UNITS,
+};
 
 pub(super) fn findings(passage: &Passage) -> Vec<String> {
     let plain = plain(&passage.text);
     let mut found = Vec::new();
     if passage.prose && passage.kind != Kind::Error {
-        found.extend(fragment(&plain));
+        found.extend(fragment(&plain, passage.kind == Kind::Doc));
     }
     found.extend(rates(&plain));
     found.extend(stop_words(&plain));
@@ -23,18 +25,22 @@ pub(super) fn findings(passage: &Passage) -> Vec<String> {
             }
         }
         Kind::Page if passage.prose => found.extend(sentences(&plain).iter().flat_map(|text| long(text))),
-        Kind::Page | Kind::Doc => {}
+        Kind::Page | Kind::Doc | Kind::Text => {}
     }
     found
 }
 
-fn fragment(text: &str) -> Option<String> {
-    let start = FRAGMENTS.iter().find(|start| text.starts_with(**start))?;
+fn fragment(text: &str, is_doc: bool) -> Option<String> {
+    let sentences = sentences(text);
+    let first = sentences.first()?;
+    let opens = |starts: &'static [&'static str]| starts.iter().find(|start| text.starts_with(**start));
+    let start = match opens(&FRAGMENTS) {
+        None if is_doc && first.contains(',') => opens(&HIDDEN),
+        None if is_doc => opens(&HIDDEN).or_else(|| opens(&BEFORE_A_COMMA)),
+        start => start,
+    }?;
     // A question has a subject.
-    if sentences(text)
-        .first()
-        .is_some_and(|sentence| sentence.ends_with('?'))
-    {
+    if first.ends_with('?') {
         return None;
     }
     Some(format!("starts with \"{}\": name the subject", start.trim_end()))

@@ -31,26 +31,34 @@ fn sentences_without_a_subject_are_flagged() {
     flagged(Kind::Page, "What a run writes is listed below.");
     fine(Kind::Page, "**How often does one user join?** Set the option.");
     flagged(Kind::Page, "How often one user joins. Is it often?");
-    fine(Kind::Doc, "That clients agree is checked by the server.");
+    fine(Kind::Page, "That clients agree is checked by the server.");
     fine(Kind::Doc, "Offers a second chance.");
     fine(Kind::Doc, "Assigns users to shards.");
     fine(Kind::Doc, "Returns whether the run is private.");
     fine(Kind::Doc, "However many users join, the sum is exact.");
+    flagged(Kind::Doc, "Its state.");
+    flagged(Kind::Doc, "From the store.");
+    flagged(Kind::Doc, "With no more users than fit.");
+    fine(Kind::Doc, "With noise on it, a sum is private.");
+    fine(Kind::Page, "In a round, each user counts once.");
+    fine(Kind::Doc, "State of the task.");
 }
 
 #[test]
 fn rates_with_an_article_are_flagged() {
     flagged(Kind::Doc, "Runs one thread a worker.");
-    flagged(Kind::Doc, "It needs 8 bytes a parameter.");
+    flagged(Kind::Doc, "The sum needs 8 bytes a parameter.");
     flagged(Kind::Doc, "The cohort has 6500 clients a round.");
     flagged(Kind::Doc, "Draws twice a round.");
     flagged(Kind::Page, "The file has one word a line.");
     flagged(Kind::Help, "Set the number of users a round.");
+    flagged(Kind::Text, "title: \"accuracy over bits a coordinate\",");
+    fine(Kind::Text, "let half = \"at most half a step\";");
     fine(Kind::Doc, "Runs one thread per worker.");
     fine(Kind::Doc, "The server gives a client the sum.");
-    fine(Kind::Doc, "It hides the words that a user wrote, a round later.");
+    fine(Kind::Doc, "Noise hides the words that a user wrote, a round later.");
     fine(Kind::Doc, "With 40 bits, a user is safe.");
-    fine(Kind::Doc, "Within a round the order does not matter.");
+    fine(Kind::Page, "Within a round the order does not matter.");
 }
 
 #[test]
@@ -58,6 +66,7 @@ fn words_of_the_stop_list_are_flagged() {
     flagged(Kind::Doc, "Takes every so-manieth item.");
     flagged(Kind::Doc, "Whoever starts the processes ends them.");
     flagged(Kind::Error, "the others wait in vain");
+    flagged(Kind::Text, "// Whoever is late is refused.");
     flagged(Kind::Doc, "Nobody can foresee the size.");
     flagged(Kind::Page, "A corpus of a thousand million words is streamed.");
     flagged(Kind::Error, "expected a number, what came is a word");

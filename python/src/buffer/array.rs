@@ -46,7 +46,7 @@ pub(crate) struct Array {
 }
 
 // SAFETY: once an array exists, Rust only reads single numbers of it, through raw pointers and while attached to the
-// interpreter. Whoever writes does so through the buffers that were handed out, under the rules of Python's threads.
+// interpreter. A caller that writes does so through the buffers that were handed out, under the rules of Python's threads.
 unsafe impl Sync for Array {}
 // SAFETY: the memory is owned and has no tie to a thread.
 unsafe impl Send for Array {}

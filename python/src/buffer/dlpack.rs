@@ -79,7 +79,7 @@ unsafe impl Send for Tensor {}
 /// A tensor that cannot be used.
 pub(super) enum Error {
     Python(PyErr),
-    /// What was found, in words.
+    /// An object that is refused, with the reason in words.
     Unfit(String),
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Round {
     /// The users of the round, ascending, as int64.
     #[pyo3(get)]
     users: Py<Array>,
-    /// With example-level sampling the sampled examples as pairs of a user and a place among its examples; else `None`.
+    /// The sampled examples under example-level sampling, as pairs of a user and a place among its examples; else `None`.
     #[pyo3(get)]
     examples: Option<Vec<(usize, usize)>>,
 }

@@ -106,7 +106,7 @@ const OPEN: [&str; 2] = ["open-sampled", "open-correlated"];
 pub struct CommandTally {
     /// Commands that were run.
     pub commands: u64,
-    /// Those that ended with an error.
+    /// Commands that ended with an error.
     pub refused: u64,
     /// The longest time by the clock.
     pub slowest: Duration,

@@ -15,8 +15,8 @@ use crate::world::World;
 /// One input.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// Its name. Where it holds the path of an honest file with `~` for `/`, it is read in the place of that one, else in the place
-    /// of the kind's first.
+    /// Name of the case. Where it holds the path of an honest file with `~` for `/`, the case is read in the place of that file, else in
+    /// the place of the kind's first.
     pub name: String,
     /// `true` if the file must end in an error; any other may be accepted.
     pub refused: bool,

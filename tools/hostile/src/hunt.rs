@@ -40,7 +40,7 @@ pub enum Inputs {
 pub struct Failure {
     /// Kind of the file.
     pub kind: &'static str,
-    /// Its number.
+    /// Index of the input.
     pub index: u64,
     /// The forbidden event in words.
     pub what: String,
@@ -51,7 +51,7 @@ pub struct Failure {
 pub struct Tally {
     /// Inputs read.
     pub inputs: u64,
-    /// Those that ended in an error.
+    /// Inputs that ended in an error.
     pub refused: u64,
     /// The longest time by the clock.
     pub slowest: Duration,

@@ -17,7 +17,7 @@ use crate::world::World;
 /// A kind of file.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
-    /// Its name, on the command line and in the folder of the corpus.
+    /// Name of the kind, on the command line and in the folder of the corpus.
     pub name: &'static str,
     /// The syntax of the file.
     pub syntax: Syntax,
@@ -306,7 +306,7 @@ impl Kind {
         named.unwrap_or(0)
     }
 
-    /// Where an honest file stands.
+    /// The path of an honest file.
     ///
     /// # Errors
     /// A world without that file.

@@ -24,7 +24,7 @@ pub use kinds::{KINDS, Kind, Outcome};
 pub use mutate::{Syntax, mutant};
 pub use world::World;
 
-/// Where a folder of honest files stands that was made before, for fuzz targets: making one takes longer than starting.
+/// Environment variable with the path of honest files that were made before, for fuzz targets: making them takes longer than starting.
 const WORLD: &str = "UNDERTONE_HOSTILE_WORLD";
 
 /// Fuzz targets and the kinds of files that each reads: the first byte of an input chooses one of them, the rest is the file.

@@ -25,7 +25,7 @@ pub(crate) struct WorkerArgs {
     files: Option<PathBuf>,
 }
 
-/// Where the last panic was, in its own words.
+/// Place and message of the last panic, in its own words.
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
 pub(crate) fn run(args: &WorkerArgs) -> Result<()> {

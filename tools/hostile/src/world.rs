@@ -15,9 +15,9 @@ use undertone_run::export::{ExportOptions, Layout, export};
 use undertone_run::metrics::RoundRecord;
 use undertone_run::{Observer, RunOptions, Silent};
 
-/// Where run directories stand.
+/// Folder of run directories.
 pub(crate) const RUNS: &str = "runs";
-/// Where an unfinished run is continued, again and again.
+/// Folder in which an unfinished run is continued, again and again.
 pub(crate) const RESUMED: &str = "resumed";
 
 /// Honest files, all below one folder.

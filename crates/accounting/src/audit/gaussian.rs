@@ -14,7 +14,7 @@ use crate::error::{ensure, ensure_any};
 pub struct Shift {
     /// `mean(in) - mean(out)`.
     pub estimate: f64,
-    /// Its standard error, from the numbers of scores alone.
+    /// Standard error of the estimate, from the numbers of scores alone.
     pub standard_error: f64,
 }
 

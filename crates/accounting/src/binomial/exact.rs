@@ -183,7 +183,7 @@ fn epsilon_one_way(binomial: Binomial, shift: u64, log_delta: f64) -> f64 {
     descent.finish()
 }
 
-/// Between two masses computed afresh this many follow by their ratios: the error stays below 10^-13.
+/// Distance between two masses that are computed afresh. The masses between them follow by ratios: the error stays below 10^-13.
 const BETWEEN_ANCHORS: usize = 256;
 
 /// `(x, P(x) e^-log_unit)` for each of `outcomes`, which are neighbours; `follow` makes the mass of one from that of the one before.

@@ -19,8 +19,8 @@ pub struct RoundedSensitivity {
 }
 
 impl RoundedSensitivity {
-    /// For vectors of L2 norm at most `clip_norm` in `dimension` coordinates, on a grid of step `granularity`
-    /// (`gamma`; the inverse of the scale).
+    /// Computes the sensitivity of vectors of L2 norm at most `clip_norm` in `dimension` coordinates. They are rounded to a grid of step
+    /// `granularity` (`gamma`; the inverse of the scale).
     ///
     /// `conditional_beta` is the constant of conditional rounding: clients round again until the norm is at
     /// most `c^2 + d/4 + sqrt(2 ln(1/beta)) (c + sqrt(d)/2)` in grid steps. 0 means that every rounding is

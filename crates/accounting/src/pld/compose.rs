@@ -258,7 +258,7 @@ pub(crate) fn convolve(a: &Lattice, b: &Lattice, bottom: f64, top: f64) -> Latti
     windowed(Bound::Upper, product, a, window, 1)
 }
 
-/// Where a sum of losses lies: the loss and the scale of the first point of the circle, and the least loss to keep.
+/// Position of a sum of losses: the loss and the scale of the first point of the circle, and the least loss to keep.
 #[derive(Clone, Copy)]
 struct Window {
     origin: f64,

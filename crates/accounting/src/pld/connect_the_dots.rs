@@ -34,7 +34,7 @@ impl Sharing {
 pub(crate) struct PointSplit(pub(crate) Vec<(f64, f64)>);
 
 impl PointSplit {
-    /// From points `step` apart to points `ratio` times as far apart.
+    /// Creates the split from points `step` apart to points `ratio` times as far apart.
     pub(crate) fn new(tilt: f64, step: f64, ratio: usize) -> Self {
         let sharing = Sharing::new(tilt, ratio as f64 * step);
         Self(

@@ -44,7 +44,7 @@ struct Part<'a> {
     releases: u64,
     parted: &'a Parted,
     moments: Moments,
-    /// Its share of the allowed error of epsilon.
+    /// Share of the part in the allowed error of epsilon.
     error: f64,
     /// The atoms of the last pass, which are mostly those of the next.
     atoms: Option<(Resolution, Atoms)>,

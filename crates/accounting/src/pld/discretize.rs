@@ -2,7 +2,7 @@
 
 use crate::special::LogSum;
 
-/// On which side of the true guarantee a discretisation errs.
+/// Side of the true guarantee on which a discretisation errs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {
     /// A pair that is easier to tell apart: what holds for it holds for the true one.

@@ -94,7 +94,7 @@ impl GaussianMixtures {
         atoms
     }
 
-    /// Where the cell ends that begins at `edge`.
+    /// End of the cell that begins at `edge`.
     fn end_of_cell(&self, bound: Bound, resolution: &Resolution, edge: Edge, last: Edge) -> Edge {
         let Resolution { width, bulk, .. } = *resolution;
         let rare = edge.loss < bulk.0 || edge.loss >= bulk.1;

@@ -24,7 +24,7 @@ pub enum GridError {
     OutOfRange {
         /// The quantity, in words.
         quantity: &'static str,
-        /// Its domain, in words.
+        /// Domain of the quantity, in words.
         expected: &'static str,
         /// The value received.
         got: f64,

@@ -133,7 +133,7 @@ pub(crate) struct Tails {
     rare_reach: (f64, f64),
     /// Increase of a release's cumulant by the rounding to lattices, per squared distance from the tilt.
     spread: f64,
-    /// By how much the loss of a release may have been rounded down.
+    /// Maximum amount by which the loss of one release was rounded down.
     rounding: f64,
 }
 
@@ -188,9 +188,8 @@ impl Tails {
         }
     }
 
-    /// For losses that are put on a lattice of distance `step`, and on a coarser one at each further of `levels`: a
-    /// release's loss moves by at most three steps in all, and its variance grows by a quarter of a squared step at
-    /// each level.
+    /// Tails of losses that are put on a lattice of distance `step`, and on a coarser one at each further of `levels`. A release's loss
+    /// moves by at most three steps in all, and its variance grows by a quarter of a squared step at each level.
     pub(crate) fn on_lattices(mut self, step: f64, levels: u32) -> Self {
         self.spread = 0.125 * f64::from(levels) * step * step;
         self.reach = (self.reach.0 - 3.0 * step, self.reach.1 + 3.0 * step);
@@ -205,7 +204,7 @@ impl Tails {
         self
     }
 
-    /// For losses that were rounded down by `rounding` at most.
+    /// Tails of losses that were rounded down by `rounding` at most.
     pub(crate) fn rounded_down(self, rounding: f64) -> Self {
         Self { rounding, ..self }
     }

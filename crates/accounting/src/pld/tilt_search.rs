@@ -24,7 +24,7 @@ pub(super) const NOISE: f64 = 16.0 * f64::EPSILON;
 /// Largest relative part of delta that rounding errors may add before another split is tried.
 const SLIGHT: f64 = 1e-5;
 
-/// Where delta is large, and the tilt small, a smaller share is given up.
+/// `ln` of the mass that may be counted as lost, relative to delta. A smaller share is given up where delta is large, and the tilt small.
 pub(super) fn spare(log_delta: f64) -> f64 {
     LOG_SPARE - (10.0 + log_delta).max(0.0)
 }

@@ -1,4 +1,4 @@
-//! From Renyi divergences to (epsilon, delta).
+//! Conversion of Renyi divergences to (epsilon, delta).
 //!
 //! # Source
 //! Canonne, Kamath, Steinke (2020), Proposition 12; `delta <= sqrt(1 - e^-KL)` is the Bretagnolle-Huber

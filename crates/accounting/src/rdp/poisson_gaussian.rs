@@ -13,11 +13,11 @@ use super::randomized_response::log_power_gap;
 use crate::special::{LogSum, ln_1p_exp, ln_erfc, ln_erfcx, ln_expm1};
 use crate::{NoiseMultiplier, SamplingProbability};
 
-/// Below this `ln A` the series has lost the digits that matter and the integral takes over.
+/// Value of `ln A` below which the series has lost the digits that matter and the integral takes over.
 const SERIES_FLOOR: f64 = 1e-9;
 /// Longest series; only orders below about 2 with q near 1/2 come this far.
 const MAX_TERMS: u32 = 1000;
-/// Above this noise multiplier the series cancels numbers of the size of z^2 and is left out.
+/// Noise multiplier above which the series cancels numbers of the size of z^2 and is left out.
 const WIDE: f64 = 1e6;
 
 /// Renyi divergence at `order` (> 1) of one release; `+inf` only where it exceeds `f64`.

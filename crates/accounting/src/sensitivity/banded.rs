@@ -173,8 +173,8 @@ pub struct Amplified {
 }
 
 impl Amplified {
-    /// For `rounds` rounds of a strategy of `bands` bands whose mean cohort is `sampling_probability` of the
-    /// population; `noise_multiplier` is relative to the largest column norm.
+    /// Creates the compositions for `rounds` rounds of a strategy of `bands` bands whose mean cohort is `sampling_probability` of the
+    /// population. `noise_multiplier` is relative to the largest column norm.
     ///
     /// # Errors
     /// [`AccountingError::OutOfRange`] for no rounds or bands, and if one group is too small for the cohort

@@ -123,9 +123,9 @@ struct GroupFactor {
 }
 
 impl Factor {
-    /// For each group `f`, and the number of times that the values of the unit are divided by two before they become integers.
+    /// The factor `f` of each group, and the number of times that the values of the unit are divided by two before they become integers.
     ///
-    /// A factor of zero adds nothing. That of a unit which is not finite is zero in each group.
+    /// A factor of zero adds nothing. The factor of a unit that is not finite is zero in each group.
     #[must_use]
     pub fn groups(&self) -> Vec<(u32, u32)> {
         let numbers = |group: &GroupFactor| (group.factor, group.halvings);
@@ -146,7 +146,7 @@ impl Factor {
 pub struct DeviceUnits {
     units: usize,
     weight: i64,
-    /// For each group.
+    /// Largest magnitude that the units can give to the places of each group.
     reach: Vec<u128>,
     /// The places of the groups, each with the index of its group.
     spans: Vec<(Range<usize>, usize)>,

@@ -1,4 +1,4 @@
-//! From the residues of a sum back to numbers.
+//! Conversion of the residues of a sum back to numbers.
 
 use crate::modular::{Lanes, ModularVec};
 

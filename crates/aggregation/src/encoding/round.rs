@@ -10,7 +10,7 @@ use crate::error::{AggregationError, Result, check_len, check_modulus, ensure, s
 use crate::modular::{ModularVec, Modulus, Place};
 use crate::rotation::Rotation;
 
-/// In bytes.
+/// Size of a cache line in bytes.
 const CACHE_LINE: usize = 64;
 
 /// An [`Encoding`] with the rotation of one round.
@@ -29,7 +29,7 @@ pub struct RoundEncoding<'a> {
 pub struct Encoder<'a> {
     round: &'a RoundEncoding<'a>,
     memory: Vec<f32>,
-    /// Where in the memory the rotated update is.
+    /// Range of the memory that holds the rotated update.
     work: Range<usize>,
 }
 

@@ -12,8 +12,8 @@ pub(super) const BLOCK: usize = 1024;
 /// Blocks of words of one attempt, as a power of two.
 const ATTEMPT: u32 = 40;
 
-/// After so many attempts a vector is rounded toward zero instead. An attempt fails with probability at most
-/// `exp(-1/2)`, so that happens with probability at most `exp(-32) = 1.3e-14`.
+/// Number of attempts after which a vector is rounded toward zero instead. An attempt fails with probability at most `exp(-1/2)`, so that
+/// happens with probability at most `exp(-32) = 1.3e-14`.
 const ATTEMPTS: u64 = 64;
 
 /// Largest magnitude that is rounded: above it an `f32` has no fraction, and squares of a block would overflow.

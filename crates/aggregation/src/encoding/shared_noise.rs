@@ -14,7 +14,7 @@ const DENOMINATOR: u64 = 1 << 16;
 /// guarantee holds for the residues themselves.
 const WRAP_BITS: f64 = 40.0;
 
-/// Which distribution a share has.
+/// Distribution of a share.
 #[derive(Debug, Clone)]
 enum Sampler {
     Gaussian(DiscreteGaussian),

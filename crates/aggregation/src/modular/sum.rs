@@ -52,7 +52,7 @@ pub struct ModularSum {
     blocks: Vec<Mutex<ModularVec>>,
     /// `true` until the sum is read or discarded. An addition holds it for reading, the end of the sum for writing.
     open: RwLock<bool>,
-    /// Where the next addition starts, so that concurrent additions do not queue behind one another.
+    /// Block at which the next addition starts, modulo the number of blocks, so that concurrent additions do not queue behind one another.
     next_start: AtomicUsize,
     added: AtomicU64,
     lost: AtomicBool,

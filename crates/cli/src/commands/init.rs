@@ -17,7 +17,7 @@ use ask::{Begin, Questions};
 use choice::Choice;
 use start::Start;
 
-/// Above this an epsilon says close to nothing about any one person.
+/// Maximum epsilon of a guarantee: a larger one says close to nothing about any one person.
 const MAX_EPSILON: f64 = 20.0;
 
 /// Arguments of `undertone init`.

@@ -41,11 +41,11 @@ impl Moments {
     }
 }
 
-/// When a process is killed.
+/// The moment at which a process is killed.
 enum Moment {
-    /// After this time.
+    /// The time after the start of the process.
     After(Duration),
-    /// So long after a file that is not finished was seen in the folder of checkpoints, or the time is over.
+    /// The delay after an unfinished file was seen in the folder of checkpoints, or the latest time after the start.
     WhileWriting { delay: Duration, latest: Duration },
 }
 

@@ -15,13 +15,13 @@ pub(crate) struct Block {
 /// The duty of the tests towards a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Duty<'a> {
-    /// To show it: text that is neither code nor a command.
+    /// The block is only shown: it is text that is neither code nor a command.
     Show,
-    /// To leave it out, for this reason.
+    /// The block is left out, for this reason.
     Leave(&'a str),
-    /// To run it here.
+    /// The block is run here.
     Run,
-    /// To run it in a test of another language.
+    /// The block is run in a test of another language.
     RunElsewhere,
 }
 

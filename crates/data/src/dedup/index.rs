@@ -8,7 +8,7 @@ use super::minhash::{hash_bytes, jaccard};
 #[derive(Debug, Default)]
 pub(super) struct PrivateBlock {
     grams: Vec<u64>,
-    /// Where each set ends.
+    /// Index in `grams` at which each set ends.
     ends: Vec<usize>,
     /// Band hashes and the sets that have them; sorted by [`PrivateBlock::seal`].
     bands: Vec<(u64, u32)>,

@@ -13,7 +13,7 @@ use crate::hash::{Hash, head, hex};
 
 use super::manifest::regular_file;
 
-/// Where a user's rows lie. Little-endian in the file, as are all machines that this is built for.
+/// Place of a user's rows in the shards. Little-endian in the file, as are all machines that this is built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Zeroable, Pod)]
 #[repr(C)]
 pub(super) struct UserEntry {

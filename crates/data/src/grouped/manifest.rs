@@ -57,13 +57,13 @@ pub struct GroupedManifest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shard {
-    /// Its name in the folder.
+    /// Name of the shard in the folder.
     pub file: String,
-    /// Its rows.
+    /// Number of rows in the shard.
     pub rows: u64,
-    /// Its size.
+    /// Size of the shard in bytes.
     pub bytes: u64,
-    /// SHA-256 of its contents.
+    /// SHA-256 of the shard's contents.
     pub sha256: String,
 }
 

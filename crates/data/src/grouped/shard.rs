@@ -35,7 +35,7 @@ const BATCH_BYTES: usize = 4 << 20;
 const GROUP_ROWS: usize = 65_536;
 const GROUP_BYTES: usize = 16 << 20;
 
-/// Which columns there are beside user and text.
+/// Columns that a shard has beside user and text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extra {
     pub(super) time: bool,

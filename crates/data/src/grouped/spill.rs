@@ -186,7 +186,7 @@ const RUN_BUFFER: usize = 1 << 18;
 #[derive(Default)]
 struct Chunk {
     bytes: Vec<u8>,
-    /// Where each row begins.
+    /// Index in `bytes` at which each row begins.
     rows: Vec<usize>,
 }
 

@@ -76,7 +76,7 @@ fn grouped(folder: &TempDir) -> Grouped {
 
 type Expected = HashMap<String, Vec<(i64, String, Split)>>;
 
-/// By user, sorted by time, equal times in the order of the source.
+/// Returns the expected rows by user, sorted by time, equal times in the order of the source.
 fn expected() -> Expected {
     let mut users = Expected::new();
     for (user, time, text, split) in rows() {

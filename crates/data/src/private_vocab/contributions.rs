@@ -26,7 +26,7 @@ use crate::splitter::Splitter;
 /// # Source
 /// Gopi, Gulhane, Kulkarni, Shen, Shokouhi, Yekhanin, "Differentially Private Set Union" (ICML 2020), weighted Gaussian.
 pub struct WordVotes {
-    /// In alphabetical order, each with at least one vote.
+    /// Words in alphabetical order, each with at least one vote.
     pub(super) words: Vec<Candidate>,
     /// Occurrences of all words, those without a vote included.
     pub(super) total: u64,

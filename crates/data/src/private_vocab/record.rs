@@ -106,7 +106,7 @@ impl PrivateVocabulary {
         })
     }
 
-    /// Where the record of a vocabulary file stands: beside it, with `.privacy.json` appended to its name.
+    /// Path of the record of a vocabulary file: beside it, with `.privacy.json` appended to its name.
     #[must_use]
     pub fn path_beside(vocabulary: &Path) -> PathBuf {
         let mut name = vocabulary.as_os_str().to_owned();
@@ -218,7 +218,7 @@ impl PrivateVocabulary {
         Ok(SamplerDistance::new(self.sampler_total_variation)?)
     }
 
-    /// Where the key of the noise came from; with a known seed there is no guarantee.
+    /// Origin of the noise key; with a known seed there is no guarantee.
     #[must_use]
     pub fn key(&self) -> KeyOrigin {
         self.key

@@ -12,7 +12,7 @@ pub(super) const UNIT: u64 = 1 << 30;
 /// Part of delta that is kept back for the rounding of the formula, whose relative error is below it.
 const ROUNDING: f64 = 1e-12;
 
-/// Beyond so many standard deviations a tail is zero in `f64`.
+/// Number of standard deviations beyond which a tail is zero in `f64`.
 const REACH: f64 = 40.0;
 
 /// The vote for each word of a user with this many words: `1 / sqrt(words)` of [`UNIT`], rounded down.
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// By mpmath at 40 digits: 1 - Phi((T - w + 1/2) / s)^k with w = floor(2^30 / sqrt(k)).
+    /// Expected values, computed by mpmath at 40 digits: 1 - Phi((T - w + 1/2) / s)^k with w = floor(2^30 / sqrt(k)).
     #[test]
     fn far_tails_equal_values_of_mpmath() {
         let check = |words: u32, z: f64, threshold: i64, want: f64| {

@@ -74,7 +74,7 @@ pub(super) fn paragraphs(text: &str, kind: Kind) -> Vec<String> {
 fn doc_comment(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
-    // `////` draws a line.
+    // A row of slashes is a rule, and no comment.
     (!comment.starts_with('/')).then(|| comment.strip_prefix(' ').unwrap_or(comment))
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::{probability, within};
 use crate::error::{Result, invalid};
 
-/// Where text comes from.
+/// The source of the text of a corpus.
 ///
 /// The log of a git repository is no source of a run: its own configuration would choose programs that run on the user's machine.
 /// [`import_git`](crate::import_git) makes a table of it.

@@ -297,7 +297,7 @@ impl Machine for Cuda {
 mod tests {
     use super::*;
 
-    /// With `UNDERTONE_REQUIRE_NVRTC` a machine without the library fails this test.
+    /// A machine without the library fails this test if `UNDERTONE_REQUIRE_NVRTC` is set.
     #[test]
     fn the_kernels_compile_where_the_compiler_is_installed() {
         match Cuda::compile(KERNELS, "bound.c") {

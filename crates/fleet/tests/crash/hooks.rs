@@ -17,13 +17,13 @@ type Made<T> = Result<T, StoreError>;
 
 /// The acts of a service that write, and the reading of an outcome, as they pass.
 pub(crate) trait Hook: Send + Sync {
-    /// Before an act. An error refuses it, with nothing done.
+    /// Runs before an act. An error refuses the act, with nothing done.
     fn before(&self, act: &'static str) -> Result<(), String> {
         let _ = act;
         Ok(())
     }
 
-    /// After an act that succeeded. An error loses its answer.
+    /// Runs after an act that succeeded. An error loses the answer of the act.
     fn after(&self, act: &'static str) -> Result<(), String> {
         let _ = act;
         Ok(())

@@ -238,7 +238,7 @@ fn a_store_of_another_history_halts_its_task() {
     );
 }
 
-/// Without witness and heads only the devices know: those that saw a newer head take no part in an older round.
+/// Devices that saw a newer head take no part in an older round, even where no witness and no published head tells of the newer one.
 #[test]
 #[ignore = "slow"]
 fn devices_that_saw_a_newer_head_send_nothing_to_a_service_that_went_back() {

@@ -26,11 +26,11 @@ const PATIENCE: Duration = Duration::from_secs(900);
 /// A process of the service.
 struct Node {
     kill: Kill,
-    /// Where devices reach it, while it runs.
+    /// The address at which devices reach the process, while it runs.
     address: Option<String>,
-    /// Grows with each start.
+    /// The number of starts of the process.
     life: u64,
-    /// It is started again at this time.
+    /// The time at which the process is started again.
     again: Option<Instant>,
     paused: bool,
 }

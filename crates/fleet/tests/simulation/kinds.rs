@@ -58,17 +58,17 @@ impl Kind {
 /// The six points at which a device drops out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Point {
-    /// Its update is ready, and nothing was sent.
+    /// The update of the device is ready, and nothing was sent.
     BeforeReady,
-    /// It has joined: in the lobby of its group, or before the upload of a plain sum.
+    /// The device has joined: in the lobby of its group, or before the upload of a plain sum.
     Lobby,
-    /// It has the roster, and has dealt no shares.
+    /// The device has the roster, and has dealt no shares.
     BeforeShares,
     /// Half of a chunk was sent.
     MidUpload,
     /// The whole update was accepted.
     AfterCommit,
-    /// It is asked for the shares that open the sum.
+    /// The device is asked for the shares that open the sum.
     BeforeUnmask,
 }
 
@@ -110,15 +110,15 @@ impl Point {
 /// The treatment of a message by the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// It arrives twice, and the device sees the second reply.
+    /// The message arrives twice, and the device sees the second reply.
     Duplicated,
-    /// Five other messages arrive before it.
+    /// The message arrives after five other messages.
     Reordered,
-    /// It arrives this much later, in milliseconds.
+    /// The message arrives this number of milliseconds later.
     Delayed(u64),
-    /// Copies that are cut at every class of bytes arrive before it.
+    /// The message arrives after copies of it that are cut at every class of bytes.
     Truncated,
-    /// A copy arrives before it under the path of another session.
+    /// The message arrives after a copy of it under the path of another session.
     Replayed,
 }
 

@@ -59,7 +59,7 @@ fn plays(sum: Sum) {
         }
         // Deadlines: of the lobby, of most phases, of the upload, of the reports and of the attempt, and around them.
         for delay in [4_999, 5_000, 5_999, 6_001, 12_000, 39_999, 40_000, 90_000] {
-            // Whoever is late is refused, or the round comes with a later attempt or not at all.
+            // A late device is refused, or the round comes with a later attempt or not at all.
             play(&template, kind, Manner::Delayed(delay));
         }
     }

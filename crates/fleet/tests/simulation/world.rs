@@ -28,14 +28,14 @@ const KEPT: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Delivered,
-    /// The service never gets it.
+    /// The service never gets the request.
     LostBefore,
-    /// The service handles it, and the reply is lost.
+    /// The service handles the request, and the reply is lost.
     LostAfter,
     Duplicated,
-    /// The device gives it up, and the service gets it at a later time.
+    /// The device gives the request up, and the service gets it at a later time.
     Late,
-    /// It is changed on its way, in one of several manners.
+    /// The request is changed on its way, in one of several manners.
     Forged(u8),
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct SimDevice {
 /// A request that the network keeps back.
 struct Waiting {
     request: Request,
-    /// It arrives once this number of requests have arrived, and not before this time.
+    /// The total number of requests that arrive before this one, which also waits until the time `at`.
     after: u64,
     at: u64,
 }

@@ -74,7 +74,7 @@ impl Trainer for Cuda {
 mod tests {
     use super::*;
 
-    /// With `UNDERTONE_REQUIRE_NVRTC` a machine without the library fails this test.
+    /// A machine without the library fails this test if `UNDERTONE_REQUIRE_NVRTC` is set.
     #[test]
     fn the_kernels_compile_where_the_compiler_is_installed() {
         match Cuda::compile(super::KERNELS, "training.c") {

@@ -1,4 +1,4 @@
-//! Where the activations and gradients of a slot stand in its workspace.
+//! Places of the activations and gradients of a slot in its workspace.
 
 use super::shape::Shape;
 use crate::call::{Array, PARTS, SPANS};

@@ -13,7 +13,7 @@ use crate::program::unusable;
 /// A matrix or a vector.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tensor {
-    /// Where its values are read: in the slot, or in the memory that all slots have in common.
+    /// The place from which the values are read: in the slot, or in the memory that all slots have in common.
     pub(crate) read: Array,
     /// The place among the slot's parameters; `None` for a tensor that is not trained.
     pub(crate) write: Option<Array>,

@@ -378,7 +378,7 @@ mod tests {
         assert!(error.to_string().contains("2,048"), "{error}");
     }
 
-    /// By brute force over all sets of rounds, the largest norm of summed columns is the certified sensitivity.
+    /// The largest norm of summed columns, by brute force over all sets of rounds, is the certified sensitivity.
     #[test]
     fn the_nodes_of_trees_have_the_certified_sensitivity() {
         let schema = |gap, most| Participation::at_least(Gap::new(gap).unwrap(), most).unwrap();

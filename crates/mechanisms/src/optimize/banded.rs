@@ -122,7 +122,7 @@ fn normalise(matrix: &mut Triangular) -> Option<Vec<f64>> {
     positive.then_some(norms)
 }
 
-/// From the gradient in the entries of the normalised matrix to that in the entries before.
+/// Turns the gradient in the entries of the normalised matrix into the gradient in the entries before normalisation.
 fn project(matrix: &Triangular, norms: &[f64], gradient: &mut [f64]) {
     let mut along = vec![0.0; matrix.rounds()];
     let mut place = 0;

@@ -94,7 +94,7 @@ pub struct NormalisedBltOptima {
 }
 
 impl BltOptimizer {
-    /// For MaxLoss of prefix sums, with as many buffers as pay.
+    /// Creates an optimiser for MaxLoss of prefix sums, with as many buffers as pay.
     ///
     /// # Errors
     /// No rounds.
@@ -109,7 +109,7 @@ impl BltOptimizer {
         })
     }
 
-    /// For a run as the optimisers of other kinds take it, with as many buffers as pay.
+    /// Creates an optimiser for a run as the optimisers of other kinds take it, with as many buffers as pay.
     ///
     /// # Errors
     /// No rounds.

@@ -197,7 +197,7 @@ mod tests {
         assert!(certified.exact);
     }
 
-    /// By jax-privacy 2.0.0, whose tolerance is 1e-3.
+    /// The expected losses are those of jax-privacy 2.0.0, whose tolerance is 1e-3.
     #[test]
     #[ignore = "slow"]
     fn losses_match_those_of_jax_privacy() {

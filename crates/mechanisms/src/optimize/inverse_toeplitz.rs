@@ -152,7 +152,7 @@ mod tests {
         Problem::new(rounds, at_least(gap, max_par))
     }
 
-    /// By jax-privacy's development version, 150 steps.
+    /// The upper bounds are the losses of jax-privacy's development version, 150 steps.
     #[test]
     fn losses_never_exceed_those_of_jax_privacy() {
         let check = |rounds, bands, gap, max_par, best: f64| {

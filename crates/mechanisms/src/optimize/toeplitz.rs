@@ -81,7 +81,7 @@ mod tests {
         assert!((losses.sensitivity - 1.0).abs() < 1e-12 && strategy.coefficients().len() == bands);
     }
 
-    /// By jax-privacy 2.0.0, 250 steps of L-BFGS.
+    /// The expected losses are those of jax-privacy 2.0.0, 250 steps of L-BFGS.
     #[test]
     fn losses_match_those_of_jax_privacy() {
         check(64, 8, Objective::RmsLoss, 2.663_974_834_130_861_3);

@@ -19,9 +19,9 @@ use undertone_accounting::{AccountingError, Delta, Epsilon, NoiseMultiplier, Rho
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Goal {
-    /// At most this epsilon at the question's delta.
+    /// A guarantee of at most this epsilon at the question's delta.
     Epsilon(Epsilon),
-    /// At most this rho.
+    /// A guarantee of at most this rho.
     Rho(Rho),
 }
 

@@ -35,7 +35,7 @@ pub struct DiscreteGaussian {
     denominator: u64,
     /// Laplace samples of this whole scale are proposed: one more than the standard deviation's whole part.
     proposal: DiscreteLaplace,
-    /// That scale times the variance's denominator.
+    /// The scale of the proposals times the variance's denominator.
     step: u128,
     /// Denominator of the exponents.
     exponent: u128,

@@ -9,7 +9,7 @@ use super::source::WordSource;
 
 /// A distribution on `0..=last` that rises to its mode and falls from there, given by ratios of neighbours.
 pub(super) trait Ladder {
-    /// Where the probability is largest.
+    /// The number with the largest probability.
     fn mode(&self) -> u64;
 
     /// The last number with positive probability, if there is one.
@@ -201,7 +201,7 @@ pub(super) struct Inversion<L> {
     /// The number that the first threshold belongs to.
     first: u64,
     thresholds: Vec<u64>,
-    /// For each value of a word's leading bits, the first threshold that can be the answer.
+    /// Index of the first threshold that can be the answer, for each value of a word's leading bits.
     guide: Vec<u32>,
     shift: u32,
 }

@@ -46,7 +46,7 @@ pub struct PrivateMedian {
 }
 
 impl PrivateMedian {
-    /// With epsilon rounded down to a multiple of `2^-20`. `largest` has to be chosen without looking at the users.
+    /// Creates a median with epsilon rounded down to a multiple of `2^-20`. `largest` has to be chosen without looking at the users.
     ///
     /// # Errors
     /// [`MechanismError::Setting`](crate::MechanismError::Setting) unless epsilon is from `2^-20` to 64 and `largest`

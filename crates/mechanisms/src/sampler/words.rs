@@ -30,7 +30,7 @@ impl<'a> UniformWords<'a> {
     /// Words that are made together.
     pub const BLOCK: usize = LANES * BLOCK_WORDS;
 
-    /// For stochastic rounding, under a key of the client that rounds.
+    /// Creates the words for stochastic rounding, under a key of the client that rounds.
     ///
     /// # Errors
     /// A round of `2^48` or more.
@@ -38,7 +38,7 @@ impl<'a> UniformWords<'a> {
         key.stream(Purpose::Rounding, round).map(Self)
     }
 
-    /// For the signs of a rotation, under a key that all clients and the server share: it need not be secret.
+    /// Creates the words for the signs of a rotation, under a key that all clients and the server share: it need not be secret.
     ///
     /// # Errors
     /// A round of `2^48` or more.

@@ -39,7 +39,7 @@ pub struct BandedToeplitz {
 }
 
 impl BandedToeplitz {
-    /// From the first column; zeros at its end count as bands.
+    /// Creates the matrix from its first column; zeros at the end of the column count as bands.
     ///
     /// # Errors
     /// No coefficients, one that is not finite, or a first one that is not positive.

@@ -56,7 +56,7 @@ pub struct BltInverse {
 }
 
 impl Blt {
-    /// From decays theta in `[0, 1]` and output scales omega.
+    /// Creates the matrix from decays theta in `[0, 1]` and output scales omega.
     ///
     /// # Errors
     /// No buffers, different numbers, a decay outside its range, or a scale that is negative or not finite.
@@ -64,7 +64,7 @@ impl Blt {
         Self::from_complements(theta.iter().map(|theta| 1.0 - theta).collect(), omega.to_vec())
     }
 
-    /// From `1 - theta` in `[0, 1]` and output scales.
+    /// Creates the matrix from `1 - theta` in `[0, 1]` and output scales.
     ///
     /// # Errors
     /// As [`Blt::new`].
@@ -261,7 +261,7 @@ mod tests {
         close(losses.rms_loss, want[2], 1e-12);
     }
 
-    /// By 60-digit arithmetic.
+    /// The expected numbers come from 60-digit arithmetic.
     #[test]
     fn losses_of_production_sets_match_sixty_digits() {
         let blt = Blt::production(&BLT_100).unwrap();
@@ -294,7 +294,7 @@ mod tests {
         }
     }
 
-    /// By 60-digit arithmetic.
+    /// The expected numbers come from 60-digit arithmetic.
     #[test]
     fn inverses_of_production_sets_match_sixty_digits() {
         check_inverse(

@@ -47,7 +47,7 @@ impl Dense {
         })
     }
 
-    /// From a matrix that has all its bands.
+    /// Creates the strategy from a matrix that has all its bands.
     pub(crate) fn from_triangular(matrix: Triangular) -> Self {
         Self { matrix }
     }

@@ -40,7 +40,7 @@ pub struct InverseToeplitz {
 }
 
 impl InverseToeplitz {
-    /// From the first column of the inverse; zeros at its end count as bands.
+    /// Creates the matrix from the first column of its inverse; zeros at the end of the column count as bands.
     ///
     /// # Errors
     /// No coefficients, one that is not finite, or a first one that is not positive.

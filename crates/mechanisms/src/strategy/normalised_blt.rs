@@ -128,7 +128,7 @@ mod tests {
         close(once.squared.get(), 1.0, 1e-12);
     }
 
-    /// By an independent implementation with dense matrices.
+    /// The expected numbers come from an independent implementation with dense matrices.
     #[test]
     fn sensitivity_and_errors_match_dense_matrices() {
         check(

@@ -45,7 +45,7 @@ pub struct NormalisedToeplitz {
 read_by!(new(rounds, coefficients) of NormalisedToeplitz { rounds: usize, coefficients: Vec<f64> });
 
 impl NormalisedToeplitz {
-    /// From the first column of `T`, which is cut at the last round and has zeros after its last entry.
+    /// Creates the matrix from the first column of `T`, which is cut at the last round and has zeros after its last entry.
     ///
     /// # Errors
     /// No rounds, no coefficients, one that is not finite, or a first one that is not positive.

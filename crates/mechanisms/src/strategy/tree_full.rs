@@ -11,7 +11,7 @@ use crate::loss::CertifiedSensitivity;
 use crate::recurrence::Recurrence;
 use crate::workload::Workload;
 
-/// Which nodes a [`TreeFull`] measures.
+/// The nodes that a [`TreeFull`] measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TreeLayout {
@@ -85,7 +85,7 @@ impl TreeFull {
         Ok(Self { rounds, layout })
     }
 
-    /// Which nodes are measured.
+    /// The nodes that are measured.
     #[must_use]
     pub fn layout(&self) -> TreeLayout {
         self.layout

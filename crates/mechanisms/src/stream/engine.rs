@@ -21,10 +21,10 @@ pub(crate) const LONG: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum History {
-    /// From memory.
+    /// The noise is kept in memory.
     Keep,
-    /// From its key, once more: less memory, more time. Only for recurrences over the fresh noise (`Taps`, `Dense`,
-    /// `Tree`); those over earlier outputs keep them.
+    /// The noise is made once more from its key: less memory, more time. Only for recurrences over the fresh noise (`Taps`,
+    /// `Dense`, `Tree`); those over earlier outputs keep them.
     Remake,
 }
 

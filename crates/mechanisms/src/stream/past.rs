@@ -64,11 +64,11 @@ pub(crate) struct Step<N> {
     terms: Vec<(Earlier, N)>,
     /// Look-ahead sums that this round's vector goes into at once, since it is not kept.
     later: Vec<(usize, N)>,
-    /// Where the ring keeps this round's vector.
+    /// Slot of the ring that keeps this round's vector.
     keep: Option<usize>,
 }
 
-/// Where an earlier vector comes from.
+/// The source of an earlier vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Earlier {
     Slot(usize),

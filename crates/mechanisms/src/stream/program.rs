@@ -29,16 +29,16 @@ pub(crate) enum RecurrenceProgram {
     Blocks {
         leaves: usize,
         diagonal: Vec<f64>,
-        /// Where the weights of a round begin.
+        /// Index at which the weights of each round begin.
         begins: Vec<usize>,
         weights: Vec<f64>,
     },
 }
 
-/// Which earlier vectors are summed up.
+/// The earlier vectors that are summed up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Those of earlier outputs, before the round's factor: `C` is banded.
+    /// Outputs of earlier rounds, before the round's factor: `C` is banded.
     Outputs,
     /// Fresh noise of earlier rounds: `C^-1` is given.
     Fresh,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Where a round stands in its tree.
+/// The place of a round in its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     /// First round of the tree.
@@ -23,7 +23,7 @@ impl Place {
         Self::within(round, begin)
     }
 
-    /// In the tree that began at round `begin`.
+    /// The place of `round` in the tree that began at round `begin`.
     pub(crate) fn within(round: usize, begin: usize) -> Self {
         let leaf = round - begin;
         // Nodes complete before this leaf: 2 leaf - popcount(leaf). A tree of r rounds has fewer than 2 r nodes, so trees

@@ -32,7 +32,7 @@ pub struct Tile<T> {
     pub(crate) b_stride: usize,
     pub(crate) c: *mut T,
     pub(crate) c_stride: usize,
-    /// Where memory that will be read soon begins, and how many cache lines of it to ask for per stretch of `depth`.
+    /// Start of the memory that will be read soon, and number of its cache lines to ask for per stretch of `depth`.
     #[cfg_attr(
         not(target_arch = "x86_64"),
         expect(dead_code, reason = "only AVX-512 tiles ask")

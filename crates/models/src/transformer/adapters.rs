@@ -1,4 +1,4 @@
-//! Which matrices have low-rank adapters, where these stand in the flat vector, and what they are added to.
+//! Low-rank adapters: the matrices that have them, their places in the flat vector, and the base that they are added to.
 
 use super::{Tensors, Transformer, TransformerSizes};
 use crate::error::{ModelError, Result, check_count};
@@ -48,14 +48,14 @@ pub enum BlockMatrix {
 }
 
 impl BlockMatrix {
-    /// All of them, in the order of a block.
+    /// All matrices, in the order of a block.
     pub const ALL: [Self; 4] = [Self::Qkv, Self::O, Self::Up, Self::Down];
 
     fn all() -> Vec<Self> {
         Self::ALL.to_vec()
     }
 
-    /// Its name in run files and layouts.
+    /// Name of the matrix in run files and layouts.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,18 +67,18 @@ impl BlockMatrix {
     }
 }
 
-/// Where the adapter of one matrix stands in the flat vector: `A` is `[input, rank]`, `B` `[rank, output]`.
+/// Place of the adapter of one matrix in the flat vector: `A` is `[input, rank]`, `B` is `[rank, output]`.
 #[derive(Debug, Clone)]
 pub(super) struct Adapter {
     pub(super) a: Range<usize>,
     pub(super) b: Range<usize>,
 }
 
-/// Where all adapters stand.
+/// Places of all adapters in the flat vector.
 #[derive(Debug)]
 pub(super) struct Places {
     pub(super) layout: ParamLayout,
-    /// In the order of [`BlockMatrix::ALL`], for every block.
+    /// Adapters of every block, in the order of [`BlockMatrix::ALL`].
     pub(super) blocks: Vec<[Option<Adapter>; 4]>,
 }
 

@@ -156,7 +156,7 @@ impl<T: Scalar> Attention<T> {
         }
     }
 
-    /// From the gradient of the output to that of `qkv`.
+    /// Computes the gradient of `qkv` from that of the output.
     pub(super) fn backward(&mut self, qkv: &[T], output_gradient: &[T], gradient: &mut [T]) {
         let (isa, head_width, row) = (self.isa, self.head_width, self.row);
         let length = output_gradient.len() / self.query_width;

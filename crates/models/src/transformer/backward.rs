@@ -1,4 +1,4 @@
-//! From the loss back to gradients of all parameters.
+//! Backward pass from the loss to the gradients of all parameters.
 
 use super::BlockTensors;
 use super::block::{Activations, Gradients, VectorTarget, by};

@@ -107,7 +107,7 @@ impl<T: Scalar> Gradients<T> {
         }
     }
 
-    /// In the order of [`BlockMatrix::ALL`].
+    /// The gradients in the order of [`BlockMatrix::ALL`].
     pub(super) fn each(&mut self) -> [&mut Vec<T>; 4] {
         [&mut self.qkv, &mut self.o, &mut self.up, &mut self.down]
     }
@@ -155,7 +155,7 @@ impl<'a, T> Vectors<'a, T> {
     }
 }
 
-/// Where the gradients of gains and biases go: one line for all sequences, or one for each, `stride` apart.
+/// Target of the gradients of gains and biases: one line for all sequences, or one for each, `stride` apart.
 pub(super) struct VectorTarget<'a, T> {
     pub(super) lines: &'a mut [T],
     pub(super) stride: usize,

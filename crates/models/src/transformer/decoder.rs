@@ -35,7 +35,7 @@ pub(super) struct TransformerDecoder {
 #[derive(Debug, Clone, Copy, Default)]
 struct Length {
     exact: usize,
-    /// Those after the exact ones whose keys and values come from drafts.
+    /// Number of tokens after the exact ones whose keys and values come from drafts.
     drafted: usize,
 }
 
@@ -120,9 +120,9 @@ impl Shared {
 /// The logits that an extension gives.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// Those after its last token.
+    /// The logits after the last token of the extension.
     Last,
-    /// Those after each of its tokens.
+    /// The logits after each token of the extension.
     Each,
 }
 

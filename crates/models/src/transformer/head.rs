@@ -214,7 +214,7 @@ impl<T: Scalar> Head<T> {
         }
     }
 
-    /// From exponentials to gradients of logits, and on to those of states and output matrix.
+    /// Turns exponentials into gradients of logits, and these into gradients of states and output matrix.
     #[allow(clippy::too_many_arguments)]
     fn gradients(
         &mut self,

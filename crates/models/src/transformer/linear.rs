@@ -33,7 +33,7 @@ impl<T: Scalar> Panels<T> {
         }
     }
 
-    /// For products `x W`.
+    /// Packs the matrix for products `x W`.
     pub(super) fn pack(&mut self, isa: Isa, weights: &[T], input: usize, output: usize) {
         (self.depth, self.cols) = (input, output);
         for first in (0..input).step_by(DEPTH) {
@@ -43,7 +43,7 @@ impl<T: Scalar> Panels<T> {
         }
     }
 
-    /// For products `y W^T`.
+    /// Packs the matrix for products `y W^T`.
     pub(super) fn pack_transposed(&mut self, isa: Isa, weights: &[T], input: usize, output: usize) {
         (self.depth, self.cols) = (output, input);
         for first in (0..output).step_by(DEPTH) {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy)]
 pub(super) struct Product<'a, T> {
     pub(super) layer: usize,
-    /// Its place in [`BlockMatrix::ALL`](super::BlockMatrix).
+    /// Index of the matrix in [`BlockMatrix::ALL`](super::BlockMatrix).
     pub(super) number: usize,
     pub(super) x: &'a [T],
     pub(super) input: usize,

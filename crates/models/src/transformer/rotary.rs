@@ -4,7 +4,7 @@ use crate::scalar::Scalar;
 /// The turns of every block.
 #[derive(Debug)]
 pub(super) struct Rotaries<T> {
-    /// Those of the model, and those of the blocks that have a base of their own.
+    /// The turns of the model, and those of the blocks that have a base of their own.
     of_model: Option<Rotary<T>>,
     of_local: Option<(LocalRotary, Rotary<T>)>,
 }

@@ -85,7 +85,7 @@ impl Rows {
         })
     }
 
-    /// For each row of the batch in order, the row here.
+    /// Row here of every row of the batch, in the order of the batch.
     pub(super) fn packed(&self) -> &[usize] {
         &self.packed
     }

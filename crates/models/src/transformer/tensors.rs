@@ -1,11 +1,11 @@
-//! Where the tensors of a transformer stand in its flat vector.
+//! Places of the tensors of a transformer in its flat vector.
 
 use super::adapters::BlockMatrix;
 use super::architecture::Norm;
 use super::shape::{Positions, TransformerSizes};
 use std::ops::Range;
 
-/// Where the tensors of one block stand in the flat vector. A tensor that the architecture lacks is empty.
+/// Places of the tensors of one block in the flat vector. A tensor that the architecture lacks is empty.
 #[derive(Debug, Clone)]
 pub(crate) struct BlockTensors {
     /// The place of the block, counted from 0.
@@ -69,7 +69,7 @@ impl BlockTensors {
     }
 }
 
-/// Where each tensor stands in the flat vector.
+/// Place of each tensor in the flat vector.
 #[derive(Debug, Clone)]
 pub(crate) struct Tensors {
     pub(super) embedding: Range<usize>,

@@ -58,7 +58,7 @@ pub(crate) struct Worker<T> {
     /// Each row's part of the loss, then its sequence's weight.
     pub(super) row_weight: Vec<T>,
     pub(super) left_out: Vec<bool>,
-    /// Where adapters are the parameters.
+    /// The adapters, where these are the parameters.
     pub(super) lora: Option<Lora<T>>,
 }
 

@@ -1,4 +1,4 @@
-//! From a target back to a noise multiplier, a number of rounds or a sampling probability.
+//! Search for the noise multiplier, the number of rounds or the sampling probability that reaches a target.
 //!
 //! Whole questions are searched, not events: the relation may be any, and rounds may change the event (a longer tree).
 //! The found value is always on the safe side: its guarantee is within the target.

@@ -56,7 +56,7 @@ pub(super) fn settings(vocab: &Vocab, file: &[u8], rows: usize) -> Vec<(String, 
 
 /// A byte-level BPE whose cut into words has a name.
 struct ByteLevel {
-    /// By id.
+    /// The tokens by id.
     tokens: Vec<String>,
     kinds: Vec<i32>,
     merges: Vec<String>,

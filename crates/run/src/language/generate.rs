@@ -115,7 +115,7 @@ pub struct Generated {
 
 /// One sample that grows.
 struct Sample {
-    /// Its number among all samples.
+    /// Number of the sample among all samples.
     number: usize,
     prefix: usize,
     ids: Vec<u32>,

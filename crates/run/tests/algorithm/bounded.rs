@@ -147,7 +147,7 @@ fn fewer_rounds_and_kinder_schemas_cost_less() {
     assert_eq!(spending.epsilon(&plan).expect("epsilon"), Some(whole));
 }
 
-/// With adaptive clipping sums and bits together cost what one release at the stated noise multiplier costs.
+/// Sums and bits of adaptive clipping together cost what one release at the stated noise multiplier costs.
 #[test]
 fn adaptive_clipping_splits_the_noise() {
     let adaptive = "clip={kind='adaptive',initial_norm=0.3,bit_noise_std=6.0}";

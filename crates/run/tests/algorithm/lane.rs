@@ -346,7 +346,7 @@ fn a_hostile_number_of_examples_is_named() {
     }
 }
 
-/// Without the coins nobody can make the guesses again. All but their counts and the limits of scores still follows from the configuration.
+/// Nobody can make the guesses again without the coins. All but their counts and the limits of scores still follows from the configuration.
 #[test]
 #[ignore = "slow"]
 fn bounds_whose_coins_are_gone_follow_from_their_counts() {

@@ -68,7 +68,7 @@ fn schedules_change_clip_and_noise() {
 
 #[test]
 fn estimates_take_the_noise_of_the_larger_cohort() {
-    // 500 users a round of mean weight 0.4.
+    // 500 users per round of mean weight 0.4.
     let estimate = "estimate={population=1000000,users_per_round=500}";
     check(&[estimate], 0, 0.3 / 4.8, 2.0 * 0.3 / 200.0);
     let larger = plan(&[estimate])

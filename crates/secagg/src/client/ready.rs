@@ -21,7 +21,7 @@ use super::unmask::{Held, Uploaded};
 
 /// The demands of a client on a session.
 pub(super) enum Demands {
-    /// On a device.
+    /// Floors of a client on a device.
     Floors(Floors),
     /// Nothing: server and clients are one process.
     Simulation,
@@ -76,7 +76,7 @@ pub(super) struct Sharing {
     session: SessionId,
     index: u32,
     masking: AgreementKey,
-    /// In a box, because a value that moves leaves its bytes behind.
+    /// Seed of the client's own mask, in a box because a value that moves leaves its bytes behind.
     seed: Box<Secret>,
     peers: Vec<Peer>,
     min_survivors: u32,

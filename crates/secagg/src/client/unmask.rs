@@ -62,8 +62,8 @@ impl Uploaded {
         })
     }
 
-    /// By value: whatever the answer, the shares are gone afterwards. They are wiped where they lie, and the given ones are
-    /// copied, because a share that moved would leave its bytes behind.
+    /// Answers a request to unmask, by value: whatever the answer, the shares are gone afterwards. They are wiped where they
+    /// lie, and the given ones are copied, because a share that moved would leave its bytes behind.
     pub(super) fn answer(self, request: &Unmask) -> Result<UnmaskShares> {
         request.session.check(&self.session, Unmask::NAME)?;
         self.check(&request.survivors)?;

@@ -13,7 +13,7 @@ use crate::terms::Params;
 pub struct AdvertiseKeys {
     /// Digest of the context that the client agrees to.
     pub context: Digest32,
-    /// Its keys.
+    /// Keys of the client.
     pub entry: Entry,
 }
 
@@ -60,7 +60,7 @@ pub struct Roster {
     pub index: u32,
     /// The receiver's own entry's siblings.
     pub path: Vec<Digest32>,
-    /// Its neighbours, ascending.
+    /// The receiver's neighbours, ascending.
     pub neighbours: Vec<Neighbour>,
 }
 

@@ -155,7 +155,7 @@ struct Session<'a> {
     server: Server,
     /// Clients that are still there, and those lost whose vectors are in the sum.
     devices: Vec<Device>,
-    /// By place in the roster: the client's number in the request.
+    /// Number of each client in the request, by place in the roster.
     numbers: Vec<u32>,
     traffic: Vec<(Phase, Traffic)>,
 }

@@ -203,7 +203,7 @@ impl Server {
         let culprits = recovered.iter().flat_map(|unmasking| &unmasking.culprits);
         let mut culprits: Vec<Culprit> = culprits.copied().collect();
         culprits.sort_unstable();
-        // One vector a worker: masks are integers, so neither their number nor their order shows in the sum.
+        // One vector per worker: masks are integers, so neither their number nor their order shows in the sum.
         let part = keys.len().div_ceil(rayon::current_num_threads()).max(1);
         let (modulus, len) = (self.modulus, self.sum.len());
         let masks = keys

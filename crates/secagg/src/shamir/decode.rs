@@ -1,4 +1,4 @@
-//! Which of several shares lie on one polynomial, where fewer than half of the surplus shares are false.
+//! Search for the shares that lie on one polynomial, where the false ones are at most half of the surplus.
 //!
 //! Shares of one secret are a Reed-Solomon codeword, so a decoder finds the false ones with certainty, for a work that is
 //! quadratic in their number.

@@ -16,7 +16,7 @@ struct Holders {
 pub(crate) struct Opened {
     topology: Topology,
     holders: BTreeMap<u32, Holders>,
-    /// By set: the clients that answered a request with it.
+    /// Sets of survivors, each with the clients that answered a request with it.
     answered: Vec<(Members, BTreeSet<u32>)>,
 }
 

@@ -19,9 +19,9 @@ use crate::task::Task;
 pub struct Receipt {
     /// The name of the task.
     pub task: String,
-    /// Its identifier, in hexadecimal digits.
+    /// The identifier of the task, in hexadecimal digits.
     pub id: String,
-    /// Its state.
+    /// The state of the task.
     pub state: String,
     /// `true` if the subject was barred now, `false` if it was before or the task has ended.
     pub barred: bool,

@@ -36,17 +36,17 @@ pub(super) fn state_name(state: TaskState) -> &'static str {
 /// A task in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskSummary {
-    /// Its name.
+    /// Name of the task.
     pub name: String,
-    /// Its identifier, in hexadecimal digits.
+    /// Identifier of the task, in hexadecimal digits.
     pub id: String,
-    /// Its population.
+    /// Population of the task.
     pub population: String,
-    /// Its purpose: `train` or `evaluate`.
+    /// Purpose of the task: `train` or `evaluate`.
     pub kind: String,
-    /// Its state.
+    /// State of the task.
     pub state: String,
-    /// Number of its rounds.
+    /// Number of rounds of the task.
     pub rounds: u64,
     /// Number of released rounds.
     pub released: u64,
@@ -106,7 +106,7 @@ impl Figures {
 /// A released round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RoundView {
-    /// Its index, from 0.
+    /// Index of the round, from 0.
     pub round: u64,
     /// Number of devices in its sum.
     pub included: u64,

@@ -53,9 +53,9 @@ pub(crate) struct Settings {
 pub(crate) struct SettingsError {
     /// The setting.
     pub name: &'static str,
-    /// Its range.
+    /// The range of the setting.
     pub expected: String,
-    /// Its value.
+    /// The value of the setting.
     pub got: u64,
 }
 

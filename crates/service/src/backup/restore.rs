@@ -30,7 +30,7 @@ const MAX_SMALL: u64 = 256 << 20;
 /// A task after a rehearsed restore.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RehearsedTask {
-    /// Its name.
+    /// Name of the task.
     pub name: String,
     /// Number of released rounds.
     pub released: u64,

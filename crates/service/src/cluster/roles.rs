@@ -8,11 +8,11 @@ use crate::error::ServiceError;
 /// The roles that a process takes work for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Roles {
-    /// It listens to devices.
+    /// `true` if the process listens to devices.
     pub front: bool,
-    /// It holds shards of the sums of plain attempts.
+    /// `true` if the process holds shards of the sums of plain attempts.
     pub aggregator: bool,
-    /// It leads tasks.
+    /// `true` if the process leads tasks.
     pub leader: bool,
 }
 

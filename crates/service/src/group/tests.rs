@@ -12,12 +12,12 @@ mod inputs;
 mod lab;
 
 impl Group {
-    /// Its phase.
+    /// The phase of the group.
     pub(crate) fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Its context.
+    /// The context of the group.
     fn context(&self) -> &Context {
         &self.context
     }

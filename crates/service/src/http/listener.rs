@@ -30,9 +30,9 @@ const MAX_STREAMS: u32 = 64;
 /// The times that a connection has.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
-    /// For the head of a request, from the end of the one before.
+    /// Maximum time for the head of a request, from the end of the one before.
     pub(super) head: Duration,
-    /// Without a byte in either direction. It is longer than the longest wait of a poll.
+    /// Maximum time without a byte in either direction. It is longer than the longest wait of a poll.
     pub(super) idle: Duration,
 }
 

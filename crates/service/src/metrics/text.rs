@@ -10,7 +10,7 @@ use super::{Family, Metrics, in_steps};
 /// The figures of a task that are read when they are asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TaskFigures {
-    /// Its name, which is unique in its population.
+    /// The name of the task, which is unique in its population.
     pub(crate) name: String,
     pub(crate) population: String,
     pub(crate) head_round: u64,

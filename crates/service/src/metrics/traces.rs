@@ -14,9 +14,9 @@ use undertone_store::TaskId;
 pub struct TracedStep {
     /// `select`, `report`, `release` or `publish`, or the name of a transaction of the store.
     pub name: &'static str,
-    /// Its begin.
+    /// The begin of the step.
     pub begun: SystemTime,
-    /// Its end.
+    /// The end of the step.
     pub ended: SystemTime,
 }
 
@@ -33,9 +33,9 @@ pub struct AttemptTrace {
     pub outcome: &'static str,
     /// The opening of the attempt.
     pub begun: SystemTime,
-    /// Its end; for a committed one that of its publication.
+    /// The end of the attempt; for a committed one, the end of its publication.
     pub ended: SystemTime,
-    /// Its steps, in the order of their ends.
+    /// The steps of the attempt, in the order of their ends.
     pub steps: Vec<TracedStep>,
 }
 

@@ -10,11 +10,11 @@ use crate::session::Stage;
 /// The session of a barred subject in the open attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenSession {
-    /// It had none.
+    /// The subject had no session.
     None,
-    /// It was ended. Nothing of its update is in a sum.
+    /// The session was ended. Nothing of its update is in a sum.
     Ended,
-    /// Its update was accepted before. It stays in the sum of the attempt, and counts as a participation.
+    /// The update of the session was accepted before. It stays in the sum of the attempt, and counts as a participation.
     Reported,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Live {
     pub(crate) select_until: Millis,
     /// The end of the reports.
     pub(crate) report_until: Millis,
-    /// Its sessions, by the stages that they have reached.
+    /// The sessions of the attempt, by the stages that they have reached.
     pub(crate) passage: Passage,
 }
 

@@ -211,8 +211,8 @@ fn disturbance(signals: &[Vec<f64>]) -> f64 {
     signals.iter().enumerate().map(of_canary).fold(0.0, f64::max)
 }
 
-/// That factor under secret coins, for the sum of a canary's values: another canary is in `n` of the rounds, with a mean square of
-/// `rounds variance + (rounds mean)^2`.
+/// Factor of [`disturbance`] under secret coins, for the sum of a canary's values. Another canary is in `n` of the rounds, with a mean
+/// square of `rounds variance + (rounds mean)^2`.
 fn disturbance_of_coins(coins: SecretCoins, canaries: usize, rounds: usize) -> f64 {
     let others = canaries.saturating_sub(1) as f64;
     0.5 * others * (coins.variance() + rounds as f64 * coins.mean().powi(2))

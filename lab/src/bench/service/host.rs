@@ -183,7 +183,7 @@ impl Server {
         }
     }
 
-    /// CPU seconds of all its threads so far, where the system tells it (Linux).
+    /// CPU seconds of all threads of the server so far, where the system tells it (Linux).
     pub(super) fn cpu_seconds(&self) -> Option<f64> {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
         // The name of the program stands in parentheses and may hold anything.
@@ -194,7 +194,7 @@ impl Server {
         Some((user + system) / TICKS)
     }
 
-    /// Its memory, where the system tells it (Linux).
+    /// Memory of the server, where the system tells it (Linux).
     pub(super) fn memory(&self) -> Option<Memory> {
         memory_of(&self.child.id().to_string())
     }

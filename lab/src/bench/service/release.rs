@@ -29,7 +29,7 @@ const GOAL: u64 = 8;
 /// Number of rounds that are measured.
 const ROUNDS: usize = 5;
 
-/// From the answer to the last commit until a device has the next model.
+/// Measures the time from the answer to the last commit until a device has the next model.
 pub(super) fn next_model(sizes: &Sizes) -> anyhow::Result<()> {
     let model = Model::of(sizes.parameters(PARAMETERS))?;
     let vector = 8 * model.parameters;

@@ -1,4 +1,4 @@
-//! From a target to a noise multiplier.
+//! Calibration of a noise multiplier to a target.
 
 use anyhow::bail;
 use undertone_accounting::{Accountant, Event, NoiseMultiplier, Recipe, calibrate};

@@ -36,7 +36,7 @@ impl Grid {
         }
     }
 
-    /// For a Poisson-sampled Gaussian, whose loss in one round has about the standard deviation
+    /// Returns the grid of a Poisson-sampled Gaussian, whose loss in one round has about the standard deviation
     /// `q sqrt(e^{1/z^2} - 1)`, the root of its chi-square divergence.
     pub(super) fn of_poisson(self, q: f64, z: f64) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Grid {
         }
     }
 
-    /// For losses that were all rounded up, which adds up to an interval a round.
+    /// Returns the grid of losses that were all rounded up, which adds up to an interval per round.
     pub(super) fn rounded_up(self) -> Self {
         Self {
             rounded_up: true,

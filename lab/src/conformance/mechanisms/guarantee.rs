@@ -1,4 +1,4 @@
-//! From noise to guarantees: Gaussian mechanisms, amplified banded matrices.
+//! Guarantees that follow from noise: Gaussian mechanisms, amplified banded matrices.
 
 use undertone_accounting::sensitivity::banded::Amplified;
 use undertone_accounting::{

@@ -64,7 +64,7 @@ fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
     })
 }
 
-/// From the first on; what is not positive after the change of sign has no place on a logarithmic axis.
+/// Curve of the coefficients from `c_1` on. A value that is not positive after the change of sign has no place on a logarithmic axis.
 fn curve(gap: u64, coefficients: &[f64], sign: f64) -> Curve {
     let values = coefficients.iter().skip(1).map(|entry| sign * entry);
     Curve {

@@ -16,7 +16,7 @@ pub(crate) const CHECK: Check = Check {
     title: "zCDP over report goals and min-seps, from the setting of es-ES and id-ID",
     source: "[BLT] Figure 8, section 5.1 (extrapolation), Table 4",
     recipe: "TreeAgg with noise multiplier 7, BLT of appendix A for b = 400 with 7.379, 400 bands with 1.411 over the root of 5, \
-             all at 6500 clients a round and in proportion to the report goal; min-sep, as a gap: population / report goal, \
+             all at 6500 clients per round and in proportion to the report goal; min-sep, as a gap: population / report goal, \
              rounded down; max-par: rounds / min-sep, rounded up; zero-out, no sampling",
     body,
 };
@@ -264,8 +264,8 @@ fn min_sep_helps(panels: &[&Figure]) -> Statement {
     }
 }
 
-/// Where the gap of BLT and bands is smallest. Far below 400 both are far from what they were made for, and the ratio says
-/// nothing about bands that suit.
+/// Claim that the gap of BLT and bands is smallest at the min-sep of 400. Far below 400 both are far from what they were made for,
+/// and the ratio says nothing about bands that suit.
 fn smallest_gap(panels: &[&Figure]) -> Statement {
     const AROUND: [f64; 5] = [300.0, 350.0, 450.0, 500.0, 600.0];
     let (mut own, mut nearest) = (0.0f64, f64::INFINITY);

@@ -15,7 +15,7 @@ pub(crate) const CHECK: Check = Check {
     id: "blt-figure-9",
     title: "zCDP over rounds for the production mechanisms, min-sep 100, 400 and 1000, report goal 6500",
     source: "[BLT] Figure 9, section 5.1, Table 4",
-    recipe: "noise multipliers of Table 4 in proportion to the clients a round (3000 for pt-PT, 6500 otherwise; BandMF(400) \
+    recipe: "noise multipliers of Table 4 in proportion to the clients per round (3000 for pt-PT, 6500 otherwise; BandMF(400) \
              over the root of 5); min-sep as a gap, max-par: as often as fits; banded matrices up to the 2000 rounds they \
              were made for; zero-out, no sampling",
     body,
@@ -235,7 +235,7 @@ fn noise_goes_with_clients(tree: &Deployed, blt: &Deployed) -> Result<Statement,
     let as_read = blt.iterate_noise(BANDED_ROUNDS, REPORT_GOAL)? / own;
     let else_read = as_read * BLT_100.report_goal as f64 / REPORT_GOAL as f64;
     Ok(Statement {
-        says: "utility is the same: 3.12 for pt-PT is the noise multiplier of its 3000 clients a round (of 6500 it would leave less \
+        says: "utility is the same: 3.12 for pt-PT is the noise multiplier of its 3000 clients per round (of 6500 it would leave less \
                than 0.7 of the noise of TreeAgg-7)",
         found: format!("{as_read:.3} times the noise of TreeAgg-7 as read; {else_read:.3} times otherwise"),
         holds: (as_read - 1.0).abs() < (else_read - 1.0).abs() && else_read < 0.7,

@@ -120,7 +120,7 @@ fn forward_substitution(coefficients: &[f64]) -> Vec<f64> {
     backwards
 }
 
-/// In lanes: sums in order would wait for each other.
+/// Inner product, added up in lanes: sums in order would wait for each other.
 fn dot(x: &[f64], y: &[f64]) -> f64 {
     const LANES: usize = 8;
     let mut lanes = [0.0; LANES];

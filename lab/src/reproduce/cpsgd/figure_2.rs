@@ -19,7 +19,7 @@ use undertone_present::Scale;
 
 pub(crate) const CHECK: Check = Check {
     id: "cpsgd-figure-2",
-    title: "accuracy over bits a coordinate: digits, 10,000 clients a round, every client once",
+    title: "accuracy over bits per coordinate: digits, 10,000 clients per round, every client once",
     source: "[cpSGD] Figure 2, Theorem 4, section 5",
     recipe: "k-level quantisation after rotation, X_max of Theorem 4, Bin(m, 1/2) of every client with the least m that reaches \
              epsilon by Theorem 1 (sensitivities of equation 10); delta = 1e-9, epsilon of the whole run; training with --slow",
@@ -114,7 +114,7 @@ fn body(conditions: &Conditions<'_>) -> Result<Body, ReproduceError> {
     }
     let mut statements = vec![cheap(&settings), diminishing(&settings, dim)];
     let mut figures = vec![over_bits(
-        "squared error of the mean over bits a coordinate",
+        "squared error of the mean over bits per coordinate",
         "squared error",
         &settings,
         |setting| Ok(Some(setting.error())),
@@ -179,7 +179,7 @@ fn over_bits(
     }
     Ok(Figure {
         title,
-        x_label: "bits a coordinate",
+        x_label: "bits per coordinate",
         y_label,
         x_scale: Scale::Linear,
         y_scale: Scale::Linear,
@@ -195,7 +195,7 @@ fn accuracy(
     plain: f64,
 ) -> Result<Figure, ReproduceError> {
     let mut known = accuracies.iter().copied();
-    let title = "accuracy over bits a coordinate";
+    let title = "accuracy over bits per coordinate";
     let mut figure = over_bits(title, "accuracy", settings, |_| Ok(known.next()))?;
     let flat = vec![Some(plain); figure.x.len()];
     for (epsilon, accuracy) in EPSILONS.into_iter().zip(gaussian) {
@@ -228,7 +228,7 @@ fn cheap(settings: &[Setting]) -> Statement {
         })
         .collect();
     Statement {
-        says: "fewer than 8 bits a coordinate reach epsilon 4 and 2 (and the accountant's epsilon is no larger at any point), where \
+        says: "fewer than 8 bits per coordinate reach epsilon 4 and 2 (and the accountant's epsilon is no larger at any point), where \
                real numbers take 32",
         found: least.join("; "),
         holds: settings

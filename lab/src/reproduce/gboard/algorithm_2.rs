@@ -37,7 +37,7 @@ fn body(_: &Conditions<'_>) -> Result<Body, ReproduceError> {
         inflation,
     )?;
     let bits = over_scales(
-        "bits a coordinate over the norm in grid steps, 6500 clients",
+        "bits per coordinate over the norm in grid steps, 6500 clients",
         "bits",
         |scaled, d| Ok(modulus(scaled, d).log2()),
     )?;
@@ -212,7 +212,7 @@ fn one_formula() -> Result<Statement, ReproduceError> {
     })
 }
 
-/// Where the inflation explains Table 1.
+/// Claim that the inflation explains Table 1, with the scales at which it does.
 fn printed() -> Result<Statement, ReproduceError> {
     let mut rhos = Vec::new();
     for (model, rounds, min_sep, most, paper) in table_1::PRINTED {

@@ -14,7 +14,7 @@ pub(crate) const CHECK: Check = Check {
     id: "gboard-figure-4",
     title: "zCDP over report goals, rounds and MinS, by the plan's arithmetic",
     source: "[Gboard] Figure 4, section 2.2",
-    recipe: "noise multiplier 7 at 6500 clients a round, in proportion to the report goal; gap: population / report goal, \
+    recipe: "noise multiplier 7 at 6500 clients per round, in proportion to the report goal; gap: population / report goal, \
              rounded down; MaxP: as often as fits; one binary tree, exact; zero-out, no sampling",
     body,
 };

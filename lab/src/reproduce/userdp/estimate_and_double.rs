@@ -98,7 +98,7 @@ impl Landscape {
         best.unwrap_or((START, f64::INFINITY))
     }
 
-    /// Where the loop ends. With `per_user` it weighs `sigma(M) / M`, else `sigma(M)` as printed.
+    /// Group and cohort size at which the loop ends. With `per_user` the loop weighs `sigma(M) / M`, else `sigma(M)` as printed.
     fn chosen(&self, doublings: u32, per_user: bool) -> Result<(u64, u64), ReproduceError> {
         let noise = |cohort: u64| {
             let noise = self.noise(cohort);
@@ -257,7 +257,7 @@ fn chosen(landscapes: &[Landscape]) -> Result<Figure, ReproduceError> {
     }
     Ok(Figure {
         title: "group size over the compute budget",
-        x_label: "B (gradients a step)",
+        x_label: "B (gradients per step)",
         y_label: "G",
         x_scale: Scale::Logarithmic,
         y_scale: Scale::Logarithmic,

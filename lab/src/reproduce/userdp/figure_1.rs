@@ -61,7 +61,7 @@ const REFERENCE: [(f64, u32, &str); 19] = [
 struct Series {
     noise: f64,
     upper: Vec<f64>,
-    /// Up to group size [`LOWER_UP_TO`]: it takes several times as long.
+    /// Lower bounds up to group size [`LOWER_UP_TO`]: they take several times as long as upper ones.
     lower: Vec<f64>,
     /// `None` where a record delta below the smallest `f64` would be needed.
     black_box: Vec<Option<f64>>,

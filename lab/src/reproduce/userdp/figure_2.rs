@@ -154,7 +154,7 @@ fn over_budgets(at: &[Budgets]) -> Figure {
         } else {
             "noise variance over compute budgets, M = 64"
         },
-        x_label: "B (gradients a step)",
+        x_label: "B (gradients per step)",
         y_label: "noise variance",
         x_scale: Scale::Logarithmic,
         y_scale: Scale::Logarithmic,
@@ -188,7 +188,7 @@ fn alike(budgets: &[Budgets]) -> Statement {
     Statement {
         says: "with L_ULS = L_ELS the variance of ELS is lower in nearly all settings (in all with G_ULS > 1)",
         found: format!("in {count} of {}", all.len()),
-        // The first budget is one gradient a user.
+        // The first budget is one gradient per user.
         holds: budgets
             .iter()
             .all(|at| lower(at).iter().skip(1).all(|lower| *lower)),

@@ -189,7 +189,7 @@ fn body(conditions: &Conditions<'_>) -> Result<Body, ReproduceError> {
                 "mean estimation over the compute budget",
                 "its standard errors (budget)",
             ],
-            "B (gradients a step)",
+            "B (gradients per step)",
             &budgets,
             |setting| f64::from(setting.budget),
         ),

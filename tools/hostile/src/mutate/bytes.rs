@@ -84,7 +84,7 @@ pub(super) fn edit(bytes: &mut Vec<u8>, honest: &[u8], random: &mut Random) {
     }
 }
 
-/// From 1 up, small numbers more often; at most so many bits.
+/// Draws a number from 1 up with at most `bits` bits, small numbers more often.
 fn short(random: &mut Random, bits: usize) -> usize {
     let bits = random.below(bits);
     1 + random.below(1 << bits)

@@ -31,7 +31,7 @@ struct Point {
     value: u64,
 }
 
-/// For every number of participations, the points that no other beats.
+/// Points that no other beats, for every number of participations.
 type Frontier = Vec<Vec<Point>>;
 
 /// The largest total over trees that follow one another.

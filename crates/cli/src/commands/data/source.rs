@@ -1,4 +1,4 @@
-//! Which text the `data` commands work on: a run file's `[data]` table, or flags.
+//! Source of the text for the `data` commands: a run file's `[data]` table, or flags.
 
 use std::path::{Path, PathBuf};
 

@@ -35,17 +35,18 @@ const WORK_PER_SECOND: f64 = 1.5e10;
 /// Tokens of a sentence, end included, on average.
 const SENTENCE_TOKENS: f64 = 11.0;
 
-/// Below this reach settings are refused. Here, a run still adds to its start (lab/notebooks/init.md).
+/// The reach below which settings are refused. At this reach, a run still adds to its start (lab/notebooks/init.md).
 const HOPELESS: f64 = 2.0;
 
-/// The reach below which a run from random parameters is refused: all of the model has to stand above the noise, as the warning of `undertone train` counts it.
+/// The reach below which a run from random parameters is refused: all of the model has to stand above the noise, as the warning of
+/// `undertone train` counts it.
 const HOPELESS_FROM_SCRATCH: f64 = 5.0;
 
-/// From this reach on, the larger clip norm is the better one.
+/// The reach from which on the larger of the [`CLIP_NORMS`] is the better one.
 const AMPLE: f64 = 4.0;
 
-/// The clip norms of a run with a public start, below and above that reach. Of five norms from 0.02 to 1.0, they were the best
-/// (lab/notebooks/init.md).
+/// The clip norms of a run with a public start, below the reach [`AMPLE`] and from it on. Of five norms from 0.02 to 1.0, they were the
+/// best (lab/notebooks/init.md).
 const CLIP_NORMS: (f64, f64) = (0.02, 0.05);
 
 /// The clip norm and the learning rate of users in a run from random parameters (lab/notebooks/init.md).

@@ -36,7 +36,7 @@ pub(super) enum Head {
 }
 
 impl Head {
-    /// At most `count` numbers a column of the matrix of `rounds` rounds.
+    /// Head of the matrix of `rounds` rounds, with at most `count` numbers per column.
     pub(super) fn of(strategy: &Strategy, rounds: usize, count: usize) -> anyhow::Result<Self> {
         let head = rounds.min(count);
         let more = rounds > head;

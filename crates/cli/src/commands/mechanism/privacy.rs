@@ -1,4 +1,4 @@
-//! From a noise multiplier to a guarantee and back.
+//! Conversion of a noise multiplier to a guarantee and back.
 
 use anyhow::{Context, bail};
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub(super) struct Stated {
     pub(super) mechanism: Mechanism,
     noise_multiplier: NoiseMultiplier,
     rho: Rho,
-    /// At the delta that was asked for.
+    /// Guarantee at the delta that was asked for.
     guarantee: Option<Guarantee>,
     /// The noise was searched for.
     found: bool,

@@ -40,7 +40,7 @@ pub(super) struct RunArgs {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Run {
     pub(super) rounds: usize,
-    /// With no more participations than fit.
+    /// Participation of a user, with no more participations than fit into the run.
     pub(super) participation: Participation,
     /// The note that participations were lowered, where more were asked for than fit.
     pub(super) lowered: Option<String>,

@@ -51,7 +51,8 @@ pub(super) struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// From an eighth of the run's own value to four times it, or the list; nothing beyond what all strategies can do.
+    /// Values of the sweep: the list, or values from an eighth of the run's own to four times it. None is beyond what all strategies
+    /// can do.
     pub(super) fn values(&self, list: &[u64], strategies: &[&Strategy]) -> anyhow::Result<Vec<u64>> {
         let (own, max) = match self.over {
             Over::MinSep => (self.run.participation.gap().get(), self.run.rounds as u64),

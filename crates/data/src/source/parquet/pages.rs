@@ -44,7 +44,7 @@ const RLE_DICTIONARY: i64 = 8;
 pub(crate) struct Pages {
     /// Rows that may be decoded at once: a power of two.
     pub(crate) batch_rows: usize,
-    /// Where the data pages lie, by row group and wanted column.
+    /// Locations of the data pages, by row group and wanted column.
     pub(crate) locations: Vec<Vec<Vec<PageLocation>>>,
 }
 
@@ -130,7 +130,7 @@ struct Left {
 /// A column of a row group with its page headers.
 struct Chunk<'a> {
     metadata: &'a ColumnChunkMetaData,
-    /// Where each page begins, and its header.
+    /// Offset of each page in the file, and its header.
     pages: Vec<(u64, Header)>,
 }
 
@@ -222,7 +222,7 @@ impl<'a> Chunk<'a> {
         Ok(())
     }
 
-    /// Where the data pages lie. A flat column has a row per value.
+    /// Locations of the data pages. A flat column has a row per value.
     fn locations(&self) -> Vec<PageLocation> {
         let mut rows = 0;
         let data = self

@@ -6,7 +6,7 @@
 use super::interlaced::{Interlaced, Places, SIZE};
 use crate::loss::Objective;
 
-/// Up to here `rounds * exponent` goes by its series.
+/// Value of `rounds * exponent` up to which a geometric sum is computed by its series.
 const SERIES_UP_TO: f64 = 0.02;
 
 /// The factors of a geometric sum that depend on one decay: `1 - decay` and `1 - decay^terms`, for decay `e^-x`.

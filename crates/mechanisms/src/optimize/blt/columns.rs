@@ -9,7 +9,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// For the residues of the chain from place 1.
+    /// Computes the norms from the residues of the chain from place 1.
     pub(super) fn new(chain: &Interlaced, residues: &Places, rounds: usize) -> Self {
         let d = chain.buffers;
         let place = |j: usize| 2 * j + 1;

@@ -36,7 +36,7 @@ pub(super) fn argument(step: f64) -> f64 {
 }
 
 impl Interlaced {
-    /// From two arguments a buffer.
+    /// Creates a chain from two arguments per buffer.
     pub(super) fn new(arguments: &[f64]) -> Self {
         let places = arguments.len() + 1;
         let mut chain = Self {

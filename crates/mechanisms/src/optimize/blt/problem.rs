@@ -5,14 +5,14 @@ use super::columns::Columns;
 use super::interlaced::{Interlaced, SIZE};
 use super::recursion::Iterates;
 
-/// Which matrix, and how its error is summed.
+/// The kind of a problem: the matrix, and the way its error is summed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The BLT itself under prefix sums: closed forms, in time that does not depend on the rounds.
     PrefixSum,
     /// The BLT itself under any workload.
     Workload,
-    /// Its column-normalised form under any workload.
+    /// The column-normalised form of the BLT under any workload.
     Normalised,
 }
 

@@ -57,7 +57,7 @@ impl Iterates {
         let beta = self.momentum;
 
         let mut moments = vec![Moments::default(); rounds];
-        // A row of d numbers a round: tau^t, covariance of the buffers with the noise after the round, and with velocity
+        // A row of d numbers per round: tau^t, covariance of the buffers with the noise after the round, and with velocity
         // and iterate before it.
         let mut rows = vec![0.0; 4 * d * (rounds + 1)];
         rows[..d].fill(1.0);

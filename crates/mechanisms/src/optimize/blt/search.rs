@@ -10,7 +10,7 @@ use crate::strategy::blt::Blt;
 /// `rounds * lambda_1` below which the first decay counts as 1.
 const EDGE: f64 = 1e-3;
 
-/// Where a descent ended.
+/// The point at which a descent ended.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     arguments: Vec<f64>,

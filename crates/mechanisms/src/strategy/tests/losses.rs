@@ -22,7 +22,8 @@ fn check(got: [f64; 2], want: [f64; 2]) {
     }
 }
 
-/// By an independent numpy implementation, and the seed numbers of [BLT] Table 3 for TreeAgg-Full.
+/// The expected losses come from an independent numpy implementation, and from the seed numbers of [BLT] Table 3 for
+/// TreeAgg-Full.
 #[test]
 fn losses_match_an_independent_implementation() {
     let tree = Strategy::Tree(Tree::new());

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// Looks at the board before a waiting thread lets others have its core.
 const LOOKS: u32 = 1 << 12;
 
-/// Where each thread puts the columns that it computed, for all threads to read.
+/// Board on which each thread puts the columns that it computed, for all threads to read.
 pub(super) struct Board {
     /// Number of times that a thread has come to wait.
     arrived: AtomicUsize,

@@ -21,7 +21,7 @@ pub(super) struct Crew {
 struct Helper {
     jobs: Option<Sender<Job>>,
     done: Receiver<Vec<f32>>,
-    /// Its logits of the last pass.
+    /// Logits that the helper computed in the last pass.
     logits: Vec<f32>,
     vocabulary: usize,
     thread: Option<JoinHandle<()>>,

@@ -27,7 +27,7 @@ pub(super) struct Device {
     pub(super) user: ParticipantId,
     pub(super) client: Client,
     pub(super) keys: Vec<u8>,
-    /// Its vector has a one at this place.
+    /// The place at which the vector of the device has a one.
     pub(super) place: usize,
 }
 

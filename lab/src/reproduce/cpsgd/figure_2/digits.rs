@@ -109,7 +109,7 @@ impl Map {
     }
 }
 
-/// From a point to a line between two others.
+/// Distance from a point to the line segment between two others.
 fn distance((x, y): Point, (ax, ay): Point, (bx, by): Point) -> f32 {
     let (dx, dy) = (bx - ax, by - ay);
     let along = ((x - ax) * dx + (y - ay) * dy) / (dx * dx + dy * dy).max(1e-12);

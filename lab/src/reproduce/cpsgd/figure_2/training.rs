@@ -26,7 +26,7 @@ pub(super) struct Task {
     pub(super) seed: u64,
 }
 
-/// From the clipped gradients of a round to what the server makes of their mean.
+/// Channel from the clipped gradients of a round to the server's estimate of their mean.
 pub(super) trait Channel: Sync {
     /// The sum that one thread computes.
     type Sum: Send;

@@ -43,7 +43,7 @@ impl Setting {
     };
 }
 
-/// Which of the two algorithms.
+/// One of the paper's two algorithms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Algorithm {
     /// Algorithm 1 with all examples of every user.
