@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use undertone_models::weights::huggingface::{self, Config, Index, Reader};
+use undertone_models::weights::huggingface::{self, Config, Family, Index, Reader};
 use undertone_models::{
     Extension, LlamaSpec, ModelError, ModelSpec, PackedBatch, SequenceModel, StateMode, Transformer,
 };
@@ -373,6 +373,20 @@ fn soft_caps_are_the_usual_ones_where_a_file_names_none() {
         map.remove(key).unwrap();
     }
     assert_eq!(caps(&config), ([Some(50.0), Some(30.0)], Some(256)));
+}
+
+/// A number that divides scores as the width of a head does changes nothing, so it fits each layout.
+#[test]
+fn a_query_scalar_of_a_head_s_width_fits_the_layouts_without_one() {
+    for (folder, family) in [("llama", Family::Llama), ("qwen3", Family::Qwen3)] {
+        let config = Config::parse(&file(folder, "config.json")).unwrap();
+        let mut sizes = read(&config, &shards(folder)).unwrap().0.sizes();
+        sizes.architecture.query_scalar = Some(sizes.head_width());
+        assert_eq!(Family::of(sizes).unwrap(), family);
+        sizes.architecture.query_scalar = Some(sizes.head_width() + 1);
+        let message = Family::of(sizes).unwrap_err().to_string();
+        assert!(message.contains("a query scalar (Gemma 2)"), "{message}");
+    }
 }
 
 /// Readers take the whole part of `hidden_size / num_attention_heads` where a file has no `head_dim`.
