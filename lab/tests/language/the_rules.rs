@@ -56,7 +56,10 @@ fn rates_with_an_article_are_flagged() {
     fine(Kind::Text, "let half = \"at most half a step\";");
     fine(Kind::Doc, "Runs one thread per worker.");
     fine(Kind::Doc, "The server gives a client the sum.");
-    fine(Kind::Doc, "Noise hides the words that a user wrote, a round later.");
+    fine(
+        Kind::Doc,
+        "Noise hides the words that a user wrote, a round later.",
+    );
     fine(Kind::Doc, "With 40 bits, a user is safe.");
     fine(Kind::Page, "Within a round the order does not matter.");
 }
