@@ -174,7 +174,7 @@ impl PyAccountant {
         Ok(py.detach(|| state.delta_for(epsilon))?.delta.get())
     }
 
-    /// The largest epsilon that is certainly spent at `delta`: no statement below it is true.
+    /// The largest epsilon that is certainly spent at `delta`: no statement below it is true. Cohorts that are cut have none.
     ///
     /// >>> import undertone_dp as udp
     /// >>> accountant = udp.Accountant().compose(udp.Event.Laplace(scale=20.0), 50)

@@ -279,11 +279,13 @@ impl Accountant {
 
     /// The largest epsilon that is certainly spent at `delta`: no statement below it is true of everything composed.
     ///
-    /// A lower bound under the events' dominating pairs, which are attained by some populations; it tells how much
-    /// of [`Accountant::guarantee`] is slack of the method.
+    /// The bound is that of distributions which some population, or some mechanism with the stated property, attains. It tells how
+    /// much of [`Accountant::guarantee`] is slack of the method. One pair bounds all releases of a bounded range, but several releases
+    /// attain it together only where they are one. Their lower bound is the best of a few pairs of two outcomes.
     ///
     /// # Errors
     /// [`AccountingError::UnsupportedEvent`] for an event of which only a Renyi curve is known;
+    /// [`AccountingError::NoLowerBound`] for cohorts that are cut, whose pair is an upper bound only;
     /// [`AccountingError::NoFiniteGuarantee`] after an un-noised release.
     ///
     /// # Example
@@ -310,9 +312,12 @@ impl Accountant {
             return Epsilon::new(0.0);
         }
         let log_delta = delta.get().ln();
-        let composition = self.composition(self.log_tail(log_delta))?;
-        let epsilon = composition.epsilon(Bound::Lower, log_delta);
-        Epsilon::new(epsilon).map_err(|_| no_guarantee("losses are infinite with a probability above delta"))
+        let attained = self.attained(self.log_tail(log_delta))?;
+        let epsilons = attained
+            .iter()
+            .map(|composition| composition.epsilon(Bound::Lower, log_delta));
+        Epsilon::new(epsilons.fold(0.0, f64::max))
+            .map_err(|_| no_guarantee("losses are infinite with a probability above delta"))
     }
 
     /// The epsilon that is certainly spent at `delta` and one that is certainly enough: [`Accountant::lower_bound`] and
@@ -333,7 +338,7 @@ impl Accountant {
     /// # }
     /// ```
     pub fn bounds(&self, delta: Delta) -> Result<(Epsilon, Epsilon), AccountingError> {
-        if self.recipe != Recipe::Pld || self.rounds == 0 {
+        if self.recipe != Recipe::Pld || self.rounds == 0 || !self.attains_its_pairs() {
             return Ok((self.lower_bound(delta)?, self.guarantee(delta)?.epsilon));
         }
         self.bounded()?;
@@ -447,8 +452,50 @@ impl Accountant {
         ((log_kept + log_delta).exp() - log_kept.exp_m1()).ln()
     }
 
-    /// The loss distributions of everything composed. All plain Gaussians are one, exactly.
+    /// `true` if some population attains the pairs of all events together.
+    fn attains_its_pairs(&self) -> bool {
+        let alone = self.rounds == 1;
+        self.entries.iter().all(|entry| match entry.event {
+            Event::BoundedRange { .. } => alone,
+            Event::TruncatedPoissonGaussian { .. } => false,
+            _ => true,
+        })
+    }
+
+    /// Compositions of distributions that some population attains.
+    fn attained(&self, log_tail: f64) -> Result<Vec<Composition>, AccountingError> {
+        /// Largest losses of two outcomes, as shares of the range: the half is worst over many releases, the whole over one.
+        const SHARES: [f64; 6] = [0.5, 0.625, 0.75, 0.875, 0.9375, 0.984_375];
+        if self.attains_its_pairs() {
+            return Ok(vec![self.composition(log_tail)?]);
+        }
+        let is_cut = |entry: &&Entry| matches!(entry.event, Event::TruncatedPoissonGaussian { .. });
+        if let Some(cut) = self.entries.iter().find(is_cut) {
+            return Err(AccountingError::NoLowerBound {
+                event: cut.event.kind(),
+            });
+        }
+        let compositions = SHARES.iter().map(|share| {
+            self.composition_of(|event, adjacency| match event {
+                Event::BoundedRange { epsilon } if epsilon.get() > 0.0 => {
+                    Ok(Some(event::two_outcomes(epsilon.get(), share * epsilon.get())))
+                }
+                event => event::pair(event, adjacency, log_tail),
+            })
+        });
+        compositions.collect()
+    }
+
+    /// The loss distributions of everything composed.
     fn composition(&self, log_tail: f64) -> Result<Composition, AccountingError> {
+        self.composition_of(|event, adjacency| event::pair(event, adjacency, log_tail))
+    }
+
+    /// The loss distributions that `pair_of` gives to the events. All plain Gaussians are one, exactly.
+    fn composition_of(
+        &self,
+        pair_of: impl Fn(&Event, Adjacency) -> Result<Option<Pair>, AccountingError>,
+    ) -> Result<Composition, AccountingError> {
         let adjacency = self.adjacency.unwrap_or(Adjacency::AddOrRemoveOne);
         let mut composition = Composition::default();
         let mut rho = 0.0;
@@ -457,7 +504,7 @@ impl Accountant {
                 rho += entry.rounds as f64 * once;
                 continue;
             }
-            let pair = event::pair(&entry.event, adjacency, log_tail)?;
+            let pair = pair_of(&entry.event, adjacency)?;
             let pair = pair.ok_or(AccountingError::UnsupportedEvent {
                 recipe: Recipe::Pld,
                 covers: LOSS_EVENTS,

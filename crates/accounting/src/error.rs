@@ -46,6 +46,14 @@ pub enum AccountingError {
         /// The event's kind, in words.
         event: &'static str,
     },
+    /// An event whose pair of distributions no population is known to attain.
+    #[error(
+        "lower bound: the loss distribution of a {event} event is itself an upper bound, so none is known from below"
+    )]
+    NoLowerBound {
+        /// The event's kind, in words.
+        event: &'static str,
+    },
     /// An event wrapped around one that it cannot wrap.
     #[error("event: {outer} covers {covers}, got a {inner} event inside")]
     UnsupportedInner {

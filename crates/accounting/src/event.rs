@@ -9,7 +9,7 @@ mod pair;
 mod truncated;
 mod validate;
 
-pub(crate) use pair::{binomial, pair};
+pub(crate) use pair::{binomial, pair, two_outcomes};
 
 /// Logarithm of a tail mass that suffices to learn whether an event has a loss distribution at all.
 pub(crate) const FIRST_LOOK: f64 = -40.0;

@@ -5,7 +5,7 @@ use crate::binomial::exact::ShiftedBinomial;
 use crate::discrete::{self, Outcomes};
 use crate::error::no_guarantee;
 use crate::pld::{GaussianMixtures, Pair};
-use crate::special::ln_binomial;
+use crate::special::{ln_1m_exp, ln_binomial};
 use crate::{AccountingError, Adjacency};
 
 /// Losses grow like the inverse square: below this they leave the range of numbers.
@@ -145,6 +145,22 @@ pub(crate) fn pair(
         }
         _ => return Ok(None),
     }))
+}
+
+/// The pair of two outcomes with the losses `highest` and `highest - range`, where `0 < highest < range`: a mechanism whose losses have
+/// this range.
+pub(crate) fn two_outcomes(range: f64, highest: f64) -> Pair {
+    let rest = range - highest;
+    // With w = e^highest: P = w (e^rest - 1) / (e^range - 1) at the higher loss, and (w - 1) / (e^range - 1) at the lower one.
+    let part = |loss: f64| ln_1m_exp(-loss) - ln_1m_exp(-range);
+    let log_p = vec![part(rest), part(highest) - rest];
+    let log_q = vec![log_p[0] - highest, log_p[1] + rest];
+    Pair::Outcomes(Outcomes {
+        log_p,
+        log_q,
+        missing_p: 0.0,
+        missing_q: 0.0,
+    })
 }
 
 fn sampled(q: f64, distance: f64) -> [(f64, f64); 2] {

@@ -380,3 +380,52 @@ fn one_sampled_laplace_release_has_its_closed_form() {
         );
     }
 }
+
+/// One pair bounds all bounded ranges, but several releases together are better than its compositions: Renyi divergences show it, and
+/// no lower bound may exceed them.
+#[test]
+#[ignore = "slow"]
+fn no_lower_bound_of_bounded_ranges_exceeds_an_upper_one() {
+    for (epsilon, rounds) in [(0.0148, 289), (0.35, 72), (1.5, 4), (0.04, 2), (3.5, 50)] {
+        let event = Event::BoundedRange {
+            epsilon: Epsilon::new(epsilon).unwrap(),
+        };
+        for delta in [1e-3, 1e-8] {
+            let delta = Delta::new(delta).unwrap();
+            let of = |recipe| composed(recipe, AddOrRemoveOne, &[(event.clone(), rounds)]).unwrap();
+            let (low, high) = of(Recipe::Pld).bounds(delta).unwrap();
+            let renyi = of(Recipe::Rdp).guarantee(delta).unwrap().epsilon;
+            let best = high.get().min(renyi.get());
+            assert!(
+                low.get() <= best && low.get() >= 0.75 * best,
+                "{epsilon} {rounds}: {low:?} {high:?} {renyi:?}"
+            );
+        }
+    }
+    // One release attains its pair.
+    let event = Event::BoundedRange {
+        epsilon: Epsilon::new(0.5).unwrap(),
+    };
+    let (low, high) = composed(Recipe::Pld, AddOrRemoveOne, &[(event, 1)])
+        .unwrap()
+        .bounds(Delta::new(1e-6).unwrap())
+        .unwrap();
+    assert!(low <= high && high.get() - low.get() < 1e-5, "{low:?} {high:?}");
+}
+
+#[test]
+fn cohorts_that_are_cut_have_no_lower_bound() {
+    let event = Event::TruncatedPoissonGaussian {
+        population: 1000,
+        sampling_probability: q(0.1),
+        max_cohort_size: 120,
+        noise_multiplier: NoiseMultiplier::new(1.0).unwrap(),
+    };
+    let accountant = composed(Recipe::Pld, AddOrRemoveOne, &[(event, 10)]).unwrap();
+    let delta = Delta::new(1e-6).unwrap();
+    assert!(accountant.guarantee(delta).is_ok());
+    assert_eq!(
+        accountant.lower_bound(delta).unwrap_err().to_string(),
+        "lower bound: the loss distribution of a truncated-Poisson Gaussian event is itself an upper bound, so none is known from below"
+    );
+}

@@ -213,7 +213,6 @@ fn lower_bounds_are_close() {
         (poisson(0.01, 1.0), 1000, 1e-30, 1e-4),
         (poisson(0.3, 0.8), 16, 1e-9, 1e-4),
         (examples(8, 0.05, 3.0), 100, 1e-8, 1e-4),
-        (truncated(1000, 0.02, 25, 1.5), 100, 1e-6, 1e-3),
         (Event::Laplace { scale: 2.0 }, 40, 1e-6, 1e-3),
         (
             Event::DiscreteGaussian {

@@ -254,6 +254,19 @@ fn a_file_of_events_is_composed_and_bad_events_are_refused() {
     assert!((epsilon - 2.184_08).abs() < 1e-3, "{epsilon}"); // dp-accounting, on a grid of 1e-4
     close(&ask("--recipe rdp")["epsilon"], 2.473_121_860_280_633, 1e-9);
 
+    // The smallest answer of all valid recipes, and no lower bound above an upper one.
+    folder.write(
+        "run.toml",
+        "[[event]]\nkind = \"bounded-range\"\nepsilon = 0.0148\ncount = 289\n",
+    );
+    let (best, pld) = (ask(""), ask("--recipe pld"));
+    assert_eq!(best["recipe"], "rdp");
+    assert!(number(&best["epsilon"]) < 0.95 * number(&pld["epsilon"]));
+    assert!(number(&pld["epsilon_lower_bound"]) <= number(&best["epsilon"]));
+    let sampled = event(0.01, 1.0) + "[[event]]\nkind = \"zero-concentrated\"\nrho = 0.1\n";
+    folder.write("run.toml", sampled);
+    assert_eq!(ask("")["recipe"], "rdp");
+
     let bad = |file: String, parts: &str| {
         folder.write("bad.toml", file);
         let message = folder.fail("account compose bad.toml --delta 1e-6");

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
-use undertone_accounting::{Event, Recipe};
+use undertone_accounting::{Accountant, AccountingError, Event, Recipe};
 
-use super::options::{Knobs, TargetArgs};
+use super::options::{Knobs, StatedFor, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
 use crate::files::{parsed, text};
 use crate::shown::Shown;
@@ -25,12 +25,45 @@ pub(super) fn run(args: &ComposeArgs) -> anyhow::Result<Shown> {
     let question = Question {
         title: "Composition of events",
         assumption: "as each event says",
-        recipe: Recipe::Pld,
+        recipe: match args.target.recipe() {
+            Some(recipe) => recipe,
+            None => tightest(&events, &args.target)?,
+        },
         adjacency: None,
         quantities: &[],
         state: &|_| state(&events),
     };
     question::show(&question, &Knobs::default(), &args.target)
+}
+
+/// The recipe whose answer is the smallest. Where none has one, the recipe that tells best why.
+fn tightest(events: &[(Event, u64)], target: &TargetArgs) -> anyhow::Result<Recipe> {
+    let stated = target.target()?;
+    let answer = |recipe| {
+        let mut accountant = match target.adjacency() {
+            Some(adjacency) => Accountant::under(recipe, adjacency),
+            None => Accountant::new(recipe),
+        };
+        for (event, count) in events {
+            accountant.compose(event, *count)?;
+        }
+        Ok::<_, AccountingError>(match stated {
+            StatedFor::AtEpsilon(epsilon) => accountant.delta_for(epsilon)?.delta.get(),
+            StatedFor::AtDelta(delta) | StatedFor::Calibrate(_, (_, delta)) => {
+                accountant.guarantee(delta)?.epsilon.get()
+            }
+        })
+    };
+    // Of equal answers the first is taken, which has the best lower bound beside it.
+    let recipes = [Recipe::ExactGaussian, Recipe::Pld, Recipe::Rdp, Recipe::Zcdp];
+    let answers = recipes
+        .into_iter()
+        .filter_map(|recipe| Some((recipe, answer(recipe).ok()?)));
+    let best = answers.min_by(|(_, one), (_, other)| one.total_cmp(other));
+    Ok(best.map_or_else(
+        || Recipe::best_for(events.iter().map(|(event, _)| event)),
+        |(recipe, _)| recipe,
+    ))
 }
 
 #[derive(Deserialize)]
