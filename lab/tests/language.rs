@@ -253,8 +253,10 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        if path.is_dir() && name != "target" && !name.starts_with('.') {
-            files(&path, ending, found);
+        if path.is_dir() {
+            if name != "target" && !name.starts_with('.') {
+                files(&path, ending, found);
+            }
         } else if path.extension().unwrap_or_default() == ending {
             found.push(path);
         }

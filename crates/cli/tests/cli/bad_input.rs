@@ -29,7 +29,9 @@ fn configuration_errors_name_the_key() {
     check(&folder, "name = ", "run.toml ... line 1");
     let transcript = "
         $ SET clip.normm=1.0
-        normm
+        run.toml: with `clip.normm = 1.0`: ... unknown field `normm`
+        $ SET rounds=abc
+        run.toml: with `rounds = \"abc\"`: ... u64
         $ SET clip.norm=-1.0
         clip.norm ... above 0 ... -1
         $ SET clip.norm=nan
@@ -68,6 +70,10 @@ fn configuration_errors_name_the_key() {
         contains(&folder.fail(line), parts);
         assert!(!folder.path("runs/tiny").exists(), "{line} left a run directory");
     }
+    // A mistake of the file has the file's own line, whatever is set beside it.
+    folder.write("run.toml", &unknown);
+    let message = folder.fail("train run.toml --set seed=9 --set rounds=7");
+    contains(&message, "run.toml: line 5, ... roundz");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Reading a run file, with `--set key=value` on top.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -47,6 +48,12 @@ impl FromStr for Override {
             .and_then(|mut table| table.remove("value"))
             .unwrap_or_else(|| toml::Value::String(value.to_owned()));
         Ok(Self { key, value })
+    }
+}
+
+impl fmt::Display for Override {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}", self.key.join("."), self.value)
     }
 }
 
@@ -290,22 +297,43 @@ fn taken(file: &toml::Table, config: &RunConfig) -> Vec<String> {
 /// Parses the text of a configuration with overrides on top; `path` only names it in errors.
 ///
 /// # Errors
-/// [`RunError::ConfigSyntax`] with line and column.
+/// [`RunError::ConfigSyntax`] with line and column, or with the override that is wrong.
 pub fn parse_as<T: DeserializeOwned>(text: &str, path: &Path, overrides: &[Override]) -> Result<T> {
     let syntax = |message: String| RunError::ConfigSyntax {
         file: path.to_owned(),
         message,
     };
-    let mut merged = None;
-    if !overrides.is_empty() {
-        let mut table: toml::Table =
-            toml::from_str(text).map_err(|error| syntax(syntax_error(text, &error)))?;
-        overrides.iter().try_for_each(|change| change.apply(&mut table))?;
-        // Back to text, so that an error shows the line it is about.
-        merged = Some(toml::to_string(&table).map_err(|error| syntax(error.to_string()))?);
+    let of_text = |error: &toml::de::Error| syntax(syntax_error(text, error));
+    if overrides.is_empty() {
+        return toml::from_str(text).map_err(|error| of_text(&error));
     }
-    let text = merged.as_deref().unwrap_or(text);
-    toml::from_str(text).map_err(|error| syntax(syntax_error(text, &error)))
+    let table: toml::Table = toml::from_str(text).map_err(|error| of_text(&error))?;
+    // The parser's own messages are about texts.
+    let merged = |without: Option<usize>| {
+        let mut table = table.clone();
+        for (place, change) in overrides.iter().enumerate() {
+            if Some(place) != without {
+                change.apply(&mut table)?;
+            }
+        }
+        toml::to_string(&table).map_err(|error| syntax(error.to_string()))
+    };
+    let error = match toml::from_str::<T>(&merged(None)?) {
+        Ok(read) => return Ok(read),
+        Err(error) => error,
+    };
+    let same = |other: &toml::de::Error| other.message() == error.message();
+    if let Some(own) = toml::from_str::<T>(text).err().filter(same) {
+        return Err(of_text(&own));
+    }
+    let blamed = overrides.iter().enumerate().find(|(place, _)| {
+        let without = merged(Some(*place));
+        without.is_ok_and(|text| !toml::from_str::<T>(&text).is_err_and(|other| same(&other)))
+    });
+    Err(syntax(match blamed {
+        Some((_, change)) => format!("with `{change}`: {}", error.message()),
+        None => format!("with the settings given beside it: {}", error.message()),
+    }))
 }
 
 /// The error of a TOML text, in one line: the parser's own message draws the place over several.

@@ -247,7 +247,7 @@ fn runs_that_cannot_replay_themselves_refuse_it_by_name() {
         audit={noise_probe=0,replay_every=1} rounds=65537
         audit.replay_every ... at least 2 ... of 65537 rounds
         audit={replay_every=-1}
-        line 6 ... `-1`
+        test.toml: with `audit = { replay_every = -1 }` ... `-1`
         ",
         |changes| parsed(changes).unwrap_err().to_string(),
     );
