@@ -43,6 +43,16 @@ impl Boards {
         self.making.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Lets the next readers get boards that are made from now on.
+    pub(crate) fn renew(&self) {
+        // A board that is being made may not know what has changed.
+        let _making = self.making();
+        self.posted
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
+
     /// Keeps the board of a population, which exists: so strangers cannot fill the memory with names.
     pub(crate) fn post(&self, population: &str, now: Millis, signed: Vec<u8>) -> Arc<Posted> {
         let tag = format!("\"{}\"", hex(&digest_of(&signed)[..16]));
@@ -74,6 +84,8 @@ mod tests {
                 .is_some_and(|fresh| Arc::ptr_eq(&fresh, &board))
         );
         assert!(boards.fresh("words", 1250).is_none() && boards.fresh("others", 1000).is_none());
+        boards.renew();
+        assert!(boards.fresh("words", 1000).is_none());
         let next = boards.post("words", 1250, vec![4]);
         assert_ne!(next.tag, board.tag);
         assert!(

@@ -243,7 +243,15 @@ async fn ready(State(access): State<Arc<Access>>) -> Response {
 
 async fn perform(access: Arc<Access>, operation: Operation) -> Response {
     // PRIVACY: an invitation names a subject.
-    let work = move || scrubbed(|| Admin::new(&access.service, &access.folder).perform(&operation));
+    let work = move || {
+        let answer = scrubbed(|| Admin::new(&access.service, &access.folder).perform(&operation))?;
+        if let (Operation::Activate { .. } | Operation::Resume { .. }, Answer::Task(task)) =
+            (&operation, &answer)
+        {
+            access.service.wait_for_board(&task.id);
+        }
+        Ok::<Answer, ServiceError>(answer)
+    };
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(answer)) => Json::<Answer>(answer).into_response(),
         Ok(Err(error)) => refused(status(&error), error.to_string()),

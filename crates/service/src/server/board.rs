@@ -1,15 +1,19 @@
 //! The boards that devices read.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use undertone_protocol::{Blob, Board, Code, Label, Problem, TaskCard, write};
-use undertone_store::{Millis, StoreError, TaskRow};
+use undertone_store::{Millis, StoreError, TaskId, TaskRow};
 
 use super::{Service, store};
 use crate::boards::Posted;
 use crate::pace;
 use crate::room::Reply;
 use crate::task::Task;
+
+/// The max time that an operator waits for the process that leads a task.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The card of a task on the board; `bytes` are those that a device loads and sends in a round.
 fn card(task: &Task, row: &TaskRow, (down_bytes, up_bytes): (u64, u64)) -> TaskCard {
@@ -85,6 +89,21 @@ impl Service {
         };
         let signed = write(&self.shared.keys.board().sign(Label::Board, write(&board)));
         Ok(self.boards.post(population, now, signed))
+    }
+
+    /// Waits until the boards of this process show a task that is active now. A device that reads an earlier one comes back much later.
+    /// `task` is its identifier in hexadecimal digits.
+    pub(crate) fn wait_for_board(&self, task: &str) {
+        let begun = Instant::now();
+        let is_it = |id: &TaskId| id.to_string() == task;
+        let is_led = || {
+            let elsewhere = self.elsewhere.read().unwrap_or_else(PoisonError::into_inner);
+            self.rooms().iter().any(|room| is_it(&room.task().id)) || elsewhere.keys().any(is_it)
+        };
+        while !is_led() && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.boards.renew();
     }
 
     pub(super) fn knows(&self, population: &str) -> Result<bool, StoreError> {
