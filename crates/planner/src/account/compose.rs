@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
-use undertone_accounting::{Accountant, AccountingError, Event, Recipe};
+use undertone_accounting::{Event, Recipe};
 
 use super::options::{Knobs, StatedFor, TargetArgs};
-use super::question::{self, Fact, Question, Stated};
+use super::question::{self, Asked, Fact, Question, Stated};
 use crate::files::{parsed, text};
 use crate::shown::Shown;
 
@@ -22,32 +22,32 @@ pub(super) struct ComposeArgs {
 
 pub(super) fn run(args: &ComposeArgs) -> anyhow::Result<Shown> {
     let events = read(&args.file)?;
-    let question = Question {
+    let mut question = Question {
         title: "Composition of events",
         assumption: "as each event says",
-        recipe: match args.target.recipe() {
-            Some(recipe) => recipe,
-            None => tightest(&events, &args.target)?,
-        },
+        recipe: Recipe::Pld,
         adjacency: None,
         quantities: &[],
         state: &|_| state(&events),
     };
+    if args.target.recipe().is_none() {
+        question.recipe = tightest(&question, &events, &args.target)?;
+    }
     question::show(&question, &Knobs::default(), &args.target)
 }
 
 /// The recipe whose answer is the smallest. Where none has one, the recipe that tells best why.
-fn tightest(events: &[(Event, u64)], target: &TargetArgs) -> anyhow::Result<Recipe> {
+fn tightest(question: &Question<'_>, events: &[(Event, u64)], target: &TargetArgs) -> anyhow::Result<Recipe> {
     let stated = target.target()?;
     let answer = |recipe| {
-        let mut accountant = match target.adjacency() {
-            Some(adjacency) => Accountant::under(recipe, adjacency),
-            None => Accountant::new(recipe),
+        let adjacency = target.adjacency();
+        let asked = Asked {
+            question,
+            recipe,
+            adjacency,
         };
-        for (event, count) in events {
-            accountant.compose(event, *count)?;
-        }
-        Ok::<_, AccountingError>(match stated {
+        let accountant = asked.accountant(events)?;
+        anyhow::Ok(match stated {
             StatedFor::AtEpsilon(epsilon) => accountant.delta_for(epsilon)?.delta.get(),
             StatedFor::AtDelta(delta) | StatedFor::Calibrate(_, (_, delta)) => {
                 accountant.guarantee(delta)?.epsilon.get()
