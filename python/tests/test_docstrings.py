@@ -12,7 +12,7 @@ PAGES = pathlib.Path(__file__).parents[2]
 
 
 def public():
-    modules = [udp, udp.calibrate, udp.gaussian, udp.zcdp, udp.sensitivity, udp.secagg]
+    modules = [udp, udp.calibrate, udp.check, udp.gaussian, udp.zcdp, udp.sensitivity, udp.secagg]
     for module in modules:
         for name in module.__all__:
             value = getattr(module, name)

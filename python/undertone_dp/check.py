@@ -1,19 +1,21 @@
-"""Checks of data loaders: does the way in which batches are drawn earn the guarantee that is claimed?
+"""Checks of data loaders and of noise: do the draws of a training earn the guarantee that is claimed?
 
-A check names what it found and what it looked at. It never says that a training is private: clipping, noise and everything
-else that a guarantee rests on lie outside a loader.
+A check names what it found and what it looked at. It never says that a training is private: clipping and everything else that a
+guarantee rests on lie outside a loader and its noise.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ._native import Event
 from ._native import Sampler as _NativeSampler
+from ._noise_draws import repeated as _repeated
 
 __all__ = ["Finding", "Report", "draws", "loader", "noise"]
 
@@ -104,13 +106,15 @@ def loader(
     accumulation: int = 1,
     user_of_example: Sequence[int] | None = None,
     size_is_public: bool = False,
+    draw: Callable[[], Any] | None = None,
 ) -> Report:
     """Compare a loader with the event that is claimed for each noisy step.
 
     `loader` is a `torch.utils.data.DataLoader` or anything with its `dataset`, `batch_sampler` and `sampler`. `optimizer` may
     be Opacus's: its noise multiplier and its normaliser are read. `accumulation` is the number of batches per noisy step.
     With `user_of_example` the claim is one for users. `size_is_public` says that neighbours have equally many examples, as
-    under replace-one.
+    under replace-one. `draw` is your own function that draws the noise of a step, and is checked as `noise` checks it. Without it the
+    report ends with the warning `noise-not-looked-at`.
 
     Examples
     --------
@@ -121,7 +125,7 @@ def loader(
     ...     batch_sampler = type("BatchSampler", (), {"batch_size": 10, "drop_last": False, "sampler": sampler})()
     >>> claim = udp.Event.PoissonGaussian(sampling_probability=0.1, noise_multiplier=1.0)
     >>> [finding.rule for finding in udp.check.loader(Shuffled(), claimed=claim).findings]
-    ['shuffling-is-not-poisson']
+    ['shuffling-is-not-poisson', 'noise-not-looked-at']
     """
     if accumulation < 1:
         raise ValueError(f"accumulation must be at least 1, got {accumulation}")
@@ -154,22 +158,50 @@ def loader(
         _accumulation(drawn, claimed, accumulation, event, findings)
     elif claimed is not None and not findings:
         _claim(claimed, event, drawn, findings)
+    if draw is None:
+        findings.append(
+            Finding(
+                "noise-not-looked-at",
+                "warning",
+                "nothing was said about the noise, and no claim holds without noise that nobody can repeat",
+                "Pass draw=, your own function that draws the noise of a step",
+            )
+        )
+    else:
+        looked_at.append("two draws of the noise")
+        findings.extend(_drawn_noise(draw))
     return Report(tuple(findings), event, tuple(looked_at))
 
 
 def noise(
-    *, noise_std: float, clip_norm: float, noise_multiplier: float, normaliser: float = 1.0
+    *,
+    noise_std: float,
+    clip_norm: float,
+    noise_multiplier: float,
+    normaliser: float = 1.0,
+    draw: Callable[[], Any] | None = None,
 ) -> list[Finding]:
     """Compare the standard deviation of the noise with the claim, where the sum is divided by `normaliser` before noise is
     added; 1 where noise is added to the sum.
 
+    `draw` is your own function that draws the noise. It returns an array, or a list or a mapping of arrays. It is called twice after
+    equal seeds of torch, numpy and random, as far as they are loaded, and must give other values the second time. Their generators are
+    left as they were. A generator that was made beforehand from a known seed goes on from call to call, so this check does not see it.
+
     Examples
     --------
+    >>> import random
     >>> import undertone_dp as udp
     >>> udp.check.noise(noise_std=0.01, clip_norm=1.0, noise_multiplier=1.0, normaliser=100)
     []
     >>> udp.check.noise(noise_std=1.0, clip_norm=1.0, noise_multiplier=1.0, normaliser=100)[0].rule
     'noise-of-the-sum-on-the-mean'
+    >>> of_random = lambda: [random.gauss(0.0, 1.0) for _ in range(100)]
+    >>> udp.check.noise(noise_std=1.0, clip_norm=1.0, noise_multiplier=1.0, draw=of_random)[0].rule
+    'noise-from-a-global-generator'
+    >>> of_system = lambda: [random.SystemRandom().gauss(0.0, 1.0) for _ in range(100)]
+    >>> udp.check.noise(noise_std=1.0, clip_norm=1.0, noise_multiplier=1.0, draw=of_system)
+    []
     """
     for name, value in (
         ("noise_std", noise_std),
@@ -179,7 +211,13 @@ def noise(
     ):
         if not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name} must be positive and finite, got {value}")
-    wanted = noise_multiplier * clip_norm / normaliser
+    spread = _spread(noise_std, noise_multiplier * clip_norm, normaliser)
+    return spread if draw is None else spread + _drawn_noise(draw)
+
+
+def _spread(noise_std: float, of_sum: float, normaliser: float) -> list[Finding]:
+    """Compares the standard deviation of the noise with the one that the sum needs."""
+    wanted = of_sum / normaliser
     if noise_std < wanted * (1 - 1e-6):
         return [
             Finding(
@@ -190,16 +228,33 @@ def noise(
             )
         ]
     if noise_std > wanted * (1 + 1e-6):
-        sum_of = math.isclose(noise_std, noise_multiplier * clip_norm, rel_tol=1e-6)
+        is_of_sum = math.isclose(noise_std, of_sum, rel_tol=1e-6)
         return [
             Finding(
-                "noise-of-the-sum-on-the-mean" if sum_of else "too-much-noise",
+                "noise-of-the-sum-on-the-mean" if is_of_sum else "too-much-noise",
                 "warning",
                 f"the noise has standard deviation {noise_std}, the claim needs {wanted}",
-                "Add the noise to the sum and divide afterwards" if sum_of else "Claim the noise that is added",
+                "Add the noise to the sum and divide afterwards" if is_of_sum else "Claim the noise that is added",
             )
         ]
     return []
+
+
+def _drawn_noise(draw: Callable[[], Any]) -> list[Finding]:
+    """Noise that comes out twice after equal seeds, whether a global generator gives it or one that `draw` seeds itself."""
+    return [
+        Finding(
+            "noise-from-a-global-generator",
+            "error",
+            f"draw(){found.place} gave the same values twice ({found.size} of them), after equal seeds of {_and(found.generators)}",
+            "Draw from a generator that 32 bytes of the system seed at each start, or let udp.Session or udp.NoiseKey.random() draw",
+        )
+        for found in _repeated(draw)
+    ]
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _size(loader: Any, findings: list[Finding]) -> int | None:
@@ -437,10 +492,10 @@ def _claim(claimed: Event, event: Event | None, drawn: _Drawn, findings: list[Fi
 
 
 def draws(loader: Any, *, rate: float, rounds: int = 200) -> Report:
-    """Draw `rounds` batches of examples' numbers and test that every example joins independently at `rate`.
+    """Draw `rounds` batches of examples' numbers and test that every example joins independently at `rate`, and once per batch.
 
-    The data is not read. Four tests look at the number of draws, at the sizes, at each example, and at examples that join two
-    rounds in a row. Honest draws fail with a probability below 1e-6, by Chernoff's bound.
+    The data is not read. An example that stands twice in one batch is an error. Four tests look at the number of draws, at the sizes,
+    at each example, and at examples that join two rounds in a row. Honest draws fail with a probability below 1e-6, by Chernoff's bound.
 
     Examples
     --------
@@ -456,8 +511,9 @@ def draws(loader: Any, *, rate: float, rounds: int = 200) -> Report:
     if rounds < 2:
         raise ValueError(f"rounds must be at least 2, got {rounds}")
     size = len(loader.dataset)
-    batches = [set(batch) for batch in _take(loader.batch_sampler, rounds)]
-    findings: list[Finding] = []
+    listed = [[_number(example, size) for example in batch] for batch in _take(loader.batch_sampler, rounds)]
+    findings = _repeats_inside(listed)
+    batches = [set(batch) for batch in listed]
     total = sum(len(batch) for batch in batches)
     if _unlikely(total, size * rounds, rate):
         findings.append(_drawn_at("rate", total, size * rounds, rate, "examples were drawn"))
@@ -482,6 +538,34 @@ def draws(loader: Any, *, rate: float, rounds: int = 200) -> Report:
     if _unlikely(pairs, trials, rate * rate):
         findings.append(_drawn_at("repeats", pairs, trials, rate * rate, "examples joined both rounds of a pair"))
     return Report(tuple(findings), None, (f"{rounds} draws of the batch sampler",))
+
+
+def _number(example: Any, size: int) -> Any:
+    """The number of an example, from a number of any library; a place that is counted from the end is that from the start."""
+    try:
+        number = operator.index(example)
+    except TypeError:
+        return example
+    return number + size if -size <= number < 0 else number
+
+
+def _repeats_inside(batches: Sequence[Sequence[Any]]) -> list[Finding]:
+    """An example that stands several times in a batch moves the sum as often."""
+    counts = [Counter(batch) for batch in batches]
+    doubled = [number for number, batch in enumerate(batches) if len(counts[number]) < len(batch)]
+    if not doubled:
+        return []
+    worst = max(doubled, key=lambda number: max(counts[number].values()))
+    example, times = counts[worst].most_common(1)[0]
+    return [
+        Finding(
+            "drawn-more-than-once",
+            "error",
+            f"example {example} stands {times} times in one batch, number {worst + 1} of {len(batches)}; "
+            f"{len(doubled)} batches hold an example more than once",
+            f"Draw every example at most once per batch: {times} times it moves the sum {times} times as far",
+        )
+    ]
 
 
 def _drawn_at(rule: str, count: int, trials: int, rate: float, what: str) -> Finding:
