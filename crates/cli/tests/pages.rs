@@ -78,12 +78,6 @@ const ELSEWHERE: [(&str, &str, &str, &str); 13] = [
         "from-opacus",
     ),
     (
-        "docs/recipes/hf-trainer.md",
-        "python",
-        "python/tests/frameworks/test_recipes.py",
-        "hf-trainer",
-    ),
-    (
         "docs/recipes/jax-privacy.md",
         "python",
         "python/tests/frameworks/test_recipes.py",

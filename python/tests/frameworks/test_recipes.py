@@ -1,16 +1,30 @@
 """The recipes in `docs/recipes` run, each where its packages are installed."""
 
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 DOCS = pathlib.Path(__file__).parents[3] / "docs"
 RECIPES = DOCS / "recipes"
+# What a recipe releases, printed in the last line: noise alone, where nobody contributes.
+RELEASES = {
+    "flower": """
+nobody = type("Nobody", (), {"all": lambda self: {}})()
+strategy.configure_fit(1, None, nobody)
+strategy.aggregate_fit(1, [], [])
+print([layer.tolist() for layer in strategy.weights])
+""",
+    "from-opacus": "print(draw().tolist())",
+    "from-pytorch": "print({name: list(values)[:9] for name, values in run.weights().items()})",
+    "jax-privacy": "",
+    "pfl": "print([weight.tolist() for weight in noised.get_weights()[1]])",
+}
 PACKAGES = {
     "flower": ["flwr"],
     "from-opacus": ["torch"],
-    "hf-trainer": ["torch", "transformers", "accelerate"],
     "jax-privacy": ["jax", "optax"],
     "pfl": ["pfl"],
 }
@@ -51,6 +65,29 @@ def test_the_guide_from_pytorch_runs_and_its_model_learns(tmp_path, monkeypatch)
 
 def test_no_recipe_is_left_out():
     assert {page.stem for page in RECIPES.glob("*.md")} == set(PACKAGES)
+    assert set(RELEASES) == {*PACKAGES, "from-pytorch"}
+
+
+@pytest.mark.parametrize("name", sorted(RELEASES))
+def test_two_fresh_processes_release_different_values(name, tmp_path):
+    for package in PACKAGES.get(name, ["torch"]):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    page = DOCS / ("guide" if name == "from-pytorch" else "recipes") / f"{name}.md"
+    released = set()
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        released.add(in_a_fresh_process(page, RELEASES[name], folder).splitlines()[-1])
+    assert len(released) == 2, f"{name}: {released}"
+
+
+def in_a_fresh_process(page, code, folder):
+    """What the code of a page prints, followed by `code`."""
+    parts = [part.split("```")[0] for part in page.read_text().split("```python\n")[1:]]
+    program = "\n".join([*parts, code])
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
 
 
 def test_the_flower_strategy_trains_in_a_session(tmp_path, monkeypatch):
@@ -125,11 +162,5 @@ def test_the_jax_recipe_installs_the_accountant(tmp_path):
     for package in PACKAGES["jax-privacy"]:
         pytest.importorskip(package, reason=f"{package} is not installed")
     # In a process of its own: the installed name would serve the other tests too.
-    import subprocess
-    import sys
-
-    code = "".join(part.split("```")[0] for part in (RECIPES / "jax-privacy.md").read_text().split("```python\n")[1:])
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    with_memory, without = (float(loss) for loss in done.stdout.split()[-2:])
+    with_memory, without = (float(loss) for loss in in_a_fresh_process(RECIPES / "jax-privacy.md", "", tmp_path).split()[-2:])
     assert np.isfinite([with_memory, without]).all()
