@@ -7,6 +7,7 @@ mod engines;
 mod forger;
 mod holdback;
 mod interrupted;
+mod kept_folders;
 mod lane;
 mod lifted_sums;
 mod live;

@@ -1,0 +1,139 @@
+//! Folders of version 0.2.0 at commit 79f1990d, one of each kind and each also published: `verify` says of them what it said then, or
+//! more, where a fault of that version was found since.
+//!
+//! `fixtures/kept/README.md` says how they were made. `fixtures/kept/found.txt` is what that version said.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use undertone_run::verify::{Verification, verify};
+
+/// A line that `verify` says since then, or says no more.
+struct Since {
+    /// Folders of one kind, by their name.
+    kind: &'static str,
+    /// Words of the line.
+    words: &'static str,
+    /// The reason.
+    fault: &'static str,
+}
+
+/// What has changed since the folders were made. A line of `found.txt` never changes.
+const SINCE: [Since; 0] = [];
+
+fn kept() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/kept")
+}
+
+/// The result of a verification in lines: each check, the guarantee, and the start of each note.
+fn lines(verification: &Verification) -> Vec<String> {
+    let checks = verification
+        .checks
+        .iter()
+        .map(|check| match check.problems.len() {
+            0 => format!("{}: {}", check.name, check.found),
+            _ => format!("{} DOES NOT HOLD: {}", check.name, check.problems.join("; ")),
+        });
+    let guarantee = verification.recomputed.as_ref().map(|guarantee| {
+        let (epsilon, delta) = (guarantee.epsilon, guarantee.delta);
+        format!("recomputed: epsilon {epsilon:.6}, delta {delta:e}")
+    });
+    let notes = verification.notes.iter().map(|note| {
+        let start: String = note.chars().take(60).collect();
+        format!("note: {start}")
+    });
+    checks.chain(guarantee).chain(notes).collect()
+}
+
+/// The lines of each folder: a heading, and the lines that follow it.
+fn expected() -> BTreeMap<String, Vec<String>> {
+    let text = std::fs::read_to_string(kept().join("found.txt")).expect("what was found");
+    let mut folders = BTreeMap::new();
+    let mut name = String::new();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        match line.strip_prefix("# ") {
+            Some(heading) => heading.clone_into(&mut name),
+            None => folders
+                .entry(name.clone())
+                .or_insert_with(Vec::new)
+                .push(line.to_owned()),
+        }
+    }
+    folders
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("a folder");
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("an entry").file_name();
+    let mut names: Vec<String> = entries
+        .map(|entry| name(entry).into_string().expect("a name"))
+        .collect();
+    names.sort();
+    names
+}
+
+/// The published folder of a kind. Of its files only those are kept that `publish` did not copy byte for byte.
+fn published(kind: &Path) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (private, own) = (kind.join("private"), kind.join("published"));
+    let manifest = std::fs::read(own.join("manifest.json")).expect("a manifest");
+    let manifest: serde_json::Value = serde_json::from_slice(&manifest).expect("JSON");
+    let files = manifest["files"].as_object().expect("files").keys();
+    for name in files.map(String::as_str).chain(["manifest.json"]) {
+        let from = [&own, &private]
+            .map(|folder| folder.join(name))
+            .into_iter()
+            .find(|path| path.exists());
+        std::fs::copy(from.expect("a file"), folder.path().join(name)).expect("a copy");
+    }
+    folder
+}
+
+#[test]
+#[ignore = "slow"]
+fn folders_of_79f1990d_verify_as_they_did_or_with_a_line_that_names_the_fault() {
+    let expected = expected();
+    let mut used = vec![false; SINCE.len()];
+    let mut found = BTreeMap::new();
+    for kind in names(&kept()).iter().filter(|name| !name.contains('.')) {
+        let folder = kept().join(kind);
+        let published = published(&folder);
+        for (place, folder) in [
+            ("private", &*folder.join("private")),
+            ("published", published.path()),
+        ] {
+            let verification = verify(folder).expect("a verification");
+            assert!(verification.holds(), "{kind}/{place}: {:?}", verification.checks);
+            found.insert(format!("{kind}/{place}"), lines(&verification));
+        }
+    }
+    let mut unexplained = Vec::new();
+    for (folder, found) in &found {
+        let before = expected.get(folder).map_or(&[][..], Vec::as_slice);
+        let gone = before
+            .iter()
+            .filter(|line| !found.contains(line))
+            .map(|line| ("-", line));
+        let new = found
+            .iter()
+            .filter(|line| !before.contains(line))
+            .map(|line| ("+", line));
+        for (sign, line) in gone.chain(new) {
+            let explains =
+                |since: &Since| folder.split('/').next() == Some(since.kind) && line.contains(since.words);
+            match SINCE.iter().position(explains) {
+                Some(index) => used[index] = true,
+                None => unexplained.push(format!("{folder} {sign} {line}")),
+            }
+        }
+    }
+    assert!(unexplained.is_empty(), "{}", unexplained.join("\n"));
+    assert_eq!(
+        found.len(),
+        expected.len(),
+        "a folder of each kind, and a published one"
+    );
+    for (since, used) in SINCE.iter().zip(used) {
+        assert!(used, "{}: no line differs by {:?}", since.kind, since.fault);
+    }
+}
