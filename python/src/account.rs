@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use undertone_accounting::{Accountant, Adjacency, Delta, Epsilon, Event, Recipe, rdp};
 
+use crate::count;
 use crate::error::{Answer, UndertoneError};
 use crate::event::{PyEvent, object};
 use crate::guarantee::PyGuarantee;
@@ -125,7 +126,12 @@ impl PyAccountant {
     /// >>> accountant.rounds
     /// 3
     #[pyo3(signature = (event, rounds = 1))]
-    fn compose(slf: Py<Self>, py: Python<'_>, event: &Bound<'_, PyEvent>, rounds: u64) -> Answer<Py<Self>> {
+    fn compose(
+        slf: Py<Self>,
+        py: Python<'_>,
+        event: &Bound<'_, PyEvent>,
+        #[pyo3(from_py_with = count::rounds)] rounds: u64,
+    ) -> Answer<Py<Self>> {
         let event = &event.get().inner;
         {
             let this = slf.get();
@@ -163,15 +169,17 @@ impl PyAccountant {
         Ok(self.guarantee(py, delta)?.inner.epsilon.get())
     }
 
-    /// The smallest delta that the recipe can state at `epsilon`.
+    /// The smallest delta that the recipe can state at `epsilon`, which may be negative: trade-off curves ask for that.
     ///
     /// >>> import undertone_dp as udp
     /// >>> accountant = udp.Accountant().compose(udp.Event.Gaussian(noise_multiplier=1.0))
-    /// >>> round(accountant.delta(1.0), 6)
-    /// 0.126937
+    /// >>> round(accountant.delta(1.0), 6), round(accountant.delta(-1.0), 6)
+    /// (0.126937, 0.678818)
     fn delta(&self, py: Python<'_>, epsilon: f64) -> Answer<f64> {
-        let (epsilon, state) = (Epsilon::new(epsilon)?, self.copy());
-        Ok(py.detach(|| state.delta_for(epsilon))?.delta.get())
+        let state = self.copy();
+        at_any_epsilon(epsilon, |size| {
+            Ok(py.detach(|| state.delta_for(size))?.delta.get())
+        })
     }
 
     /// The largest epsilon that is certainly spent at `delta`: no statement below it is true. Cohorts that are cut have none.
@@ -302,6 +310,20 @@ impl PyAccountant {
     }
 }
 
+/// Delta at an epsilon of any sign, from deltas at its size.
+///
+/// With the neighbours' roles exchanged, `delta(-e) = 1 - exp(-e) (1 - delta(e))`. It grows with `delta(e)`, which is the larger of both
+/// directions, so an upper bound gives an upper bound.
+pub(crate) fn at_any_epsilon(epsilon: f64, delta_at: impl FnOnce(Epsilon) -> Answer<f64>) -> Answer<f64> {
+    if epsilon.is_nan() || epsilon >= 0.0 {
+        return delta_at(Epsilon::new(epsilon)?);
+    }
+    let exchanged = delta_at(Epsilon::new(-epsilon)?)?;
+    let delta = epsilon.exp().mul_add(exchanged, -epsilon.exp_m1());
+    // PRIVACY: up by more than the three roundings took.
+    Ok((delta * (1.0 + 4.0 * f64::EPSILON)).min(1.0))
+}
+
 /// A copy of a pickled accountant.
 #[pyfunction]
 pub(crate) fn _accountant(
@@ -331,7 +353,7 @@ pub(crate) fn epsilon(
     py: Python<'_>,
     event: &Bound<'_, PyEvent>,
     delta: f64,
-    rounds: u64,
+    #[pyo3(from_py_with = count::rounds)] rounds: u64,
     recipe: &str,
     adjacency: Option<&str>,
 ) -> Answer<f64> {

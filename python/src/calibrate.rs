@@ -7,15 +7,16 @@ use undertone_accounting::{
 };
 
 use crate::account::Asked;
-use crate::error::{Answer, UndertoneError, wrong_type};
-use crate::event::PyEvent;
+use crate::count;
+use crate::error::{Answer, refusal, wrong_type};
+use crate::event::{PyEvent, object};
 
 /// The range in which noise multipliers are searched.
 const NOISE: (f64, f64) = (1e-6, 1e12);
 /// The range in which sampling probabilities are searched.
 const PROBABILITY: (f64, f64) = (1e-15, 1.0);
 /// The largest number of rounds searched.
-const MAX_ROUNDS: f64 = (1u64 << 52) as f64;
+const MAX_ROUNDS: u64 = 1 << 52;
 
 /// Events with their rounds from what a callback returned: an event, or a list of (event, rounds).
 fn composition(stated: &Bound<'_, PyAny>, rounds: u64) -> PyResult<Vec<(Event, u64)>> {
@@ -92,10 +93,11 @@ fn with_field(event: &Event, name: &'static str, value: f64) -> Answer<Event> {
     if replaced {
         return Ok(event);
     }
-    Err(UndertoneError::new_err(format!(
-        "event: expected one with the field {name}, got {event:?}"
-    ))
-    .into())
+    let shown = Python::attach(|py| Ok::<_, PyErr>(object(py, event)?.bind(py).repr()?.to_string()))?;
+    let message = format!(
+        "event: expected one with the field {name}, got {shown}; udp.calibrate.parameter searches any field of any event"
+    );
+    Err(refusal("unsupported-event", message))
 }
 
 fn at_least_one(rounds: u64) -> Answer<()> {
@@ -127,7 +129,7 @@ pub(crate) fn noise_multiplier(
     event: &Bound<'_, PyAny>,
     epsilon: f64,
     delta: f64,
-    rounds: u64,
+    #[pyo3(from_py_with = count::rounds)] rounds: u64,
     recipe: &str,
     adjacency: Option<&str>,
 ) -> Answer<f64> {
@@ -168,7 +170,7 @@ pub(crate) fn sampling_probability(
     event: &Bound<'_, PyAny>,
     epsilon: f64,
     delta: f64,
-    rounds: u64,
+    #[pyo3(from_py_with = count::rounds)] rounds: u64,
     recipe: &str,
     adjacency: Option<&str>,
 ) -> Answer<f64> {
@@ -233,17 +235,24 @@ pub(crate) fn rounds(
     let asked = Asked::new(recipe, adjacency, None)?;
     let target = (Epsilon::new(epsilon)?, Delta::new(delta)?);
     let given = &event.get().inner;
-    if asked.adjacency.is_none() {
+    let found = if asked.adjacency.is_none() {
         let recipe = asked.recipe.unwrap_or_else(|| Recipe::best_for([given]));
-        return Ok(py.detach(|| calibrate::rounds_of(target, given, recipe))?);
-    }
-    let range = Range {
-        safe: 1.0,
-        risky: MAX_ROUNDS,
-        whole: true,
+        py.detach(|| calibrate::rounds_of(target, given, recipe))?
+    } else {
+        let range = Range {
+            safe: 1.0,
+            risky: MAX_ROUNDS as f64,
+            whole: true,
+        };
+        let make = |_: Python<'_>, value: f64| Ok(vec![(given.clone(), value as u64)]);
+        search(py, make, target, range, &asked)? as u64
     };
-    let make = |_: Python<'_>, value: f64| Ok(vec![(given.clone(), value as u64)]);
-    Ok(search(py, make, target, range, &asked)? as u64)
+    if found < MAX_ROUNDS {
+        return Ok(found);
+    }
+    // As the command line: the largest number that is searched is no largest number that holds.
+    let message = format!("rounds: even {MAX_ROUNDS} of them, the most that are searched, hold the target");
+    Err(refusal("too-many-rounds", message))
 }
 
 /// The best value of any parameter: the one nearest to the risky end of `between` that holds the target.

@@ -3,6 +3,8 @@
 use pyo3::prelude::*;
 use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, Rho, gaussian, group, zcdp};
 
+use crate::account::at_any_epsilon;
+use crate::count;
 use crate::error::Answer;
 
 /// The smallest epsilon at which one Gaussian release holds `delta`.
@@ -15,17 +17,15 @@ pub(crate) fn gaussian_epsilon(noise_multiplier: f64, delta: f64) -> Answer<f64>
     Ok(gaussian::epsilon(NoiseMultiplier::new(noise_multiplier)?, Delta::new(delta)?)?.get())
 }
 
-/// The smallest delta at which one Gaussian release holds `epsilon`.
+/// The smallest delta at which one Gaussian release holds `epsilon`, which may be negative.
 ///
 /// >>> import undertone_dp as udp
-/// >>> round(udp.gaussian.delta(1.0, 1.0), 6)
-/// 0.126937
+/// >>> round(udp.gaussian.delta(1.0, 1.0), 6), round(udp.gaussian.delta(1.0, -1.0), 6)
+/// (0.126937, 0.678818)
 #[pyfunction]
 pub(crate) fn gaussian_delta(noise_multiplier: f64, epsilon: f64) -> Answer<f64> {
-    Ok(gaussian::delta(
-        NoiseMultiplier::new(noise_multiplier)?,
-        Epsilon::new(epsilon)?,
-    ))
+    let z = NoiseMultiplier::new(noise_multiplier)?;
+    at_any_epsilon(epsilon, |size| Ok(gaussian::delta(z, size)))
 }
 
 /// The smallest noise multiplier at which one Gaussian release holds `(epsilon, delta)`.
@@ -67,7 +67,11 @@ pub(crate) fn zcdp_epsilon_of_gaussians(rho: f64, delta: f64) -> Answer<f64> {
 /// >>> epsilon, f"{delta:.4e}"
 /// (2.0, '9.8487e-09')
 #[pyfunction]
-pub(crate) fn group_privacy(epsilon: f64, delta: f64, size: u64) -> Answer<(f64, f64)> {
+pub(crate) fn group_privacy(
+    epsilon: f64,
+    delta: f64,
+    #[pyo3(from_py_with = count::size)] size: u64,
+) -> Answer<(f64, f64)> {
     let (epsilon, delta) = group::Group::new(size)?.guarantee(Epsilon::new(epsilon)?, Delta::new(delta)?)?;
     Ok((epsilon.get(), delta.get()))
 }

@@ -58,10 +58,30 @@ impl From<Failure> for PyErr {
 
 /// The exception with the name of the error's variant as the attribute `kind`.
 pub(crate) fn with_kind(raised: PyErr, error: &(impl Debug + Display)) -> PyErr {
-    Python::attach(|py| match raised.value(py).setattr("kind", kind(error)) {
+    named_kind(raised, &kind(error))
+}
+
+fn named_kind(raised: PyErr, kind: &str) -> PyErr {
+    Python::attach(|py| match raised.value(py).setattr("kind", kind) {
         Ok(()) => raised,
         Err(other) => other,
     })
+}
+
+/// The refusal of a value that no number of Rust holds, as the Rust crates word it.
+pub(crate) fn refused(name: &str, expected: &str, got: &Bound<'_, PyAny>) -> PyErr {
+    // Python prints no integer of more than 4300 digits.
+    let got = got.str().map_or_else(
+        |_| "a number of thousands of digits".to_owned(),
+        |got| got.to_string(),
+    );
+    let message = format!("{name}: expected {expected}, got {got}");
+    named_kind(AccountingFailure::new_err(message), "out-of-range")
+}
+
+/// A refusal that no Rust crate words, with its kind.
+pub(crate) fn refusal(kind: &str, message: String) -> Failure {
+    Failure::Python(named_kind(AccountingFailure::new_err(message), kind))
 }
 
 /// The variant's name in kebab-case: `OutOfRange { .. }` is `out-of-range`.
@@ -88,15 +108,6 @@ pub(crate) fn wrong_type(name: &str, expected: &str, got: &Bound<'_, PyAny>) -> 
         Ok(got) => PyTypeError::new_err(format!("{name}: expected {expected}, got {got}")),
         Err(error) => error,
     }
-}
-
-/// The refusal of a number, as the Rust crates word it.
-pub(crate) fn out_of_range(quantity: &'static str, expected: &'static str, got: f64) -> Failure {
-    Failure::Accounting(AccountingError::OutOfRange {
-        quantity,
-        expected,
-        got,
-    })
 }
 
 /// A `TypeError` for a field that is `None` and must not be.

@@ -5,7 +5,8 @@ use pyo3::types::{PyFloat, PyString, PyTuple};
 use undertone_accounting::rdp::repeat_and_select::Repetitions;
 use undertone_accounting::{Delta, Epsilon, Event, NoiseMultiplier, Rho, SamplingProbability};
 
-use crate::error::{Answer, out_of_range, wrong_type};
+use crate::count;
+use crate::error::{Answer, wrong_type};
 use crate::event::{PyEvent, object};
 use crate::repetitions::PyRepetitions;
 
@@ -23,21 +24,6 @@ pub(crate) fn number(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
     value.extract().map_err(|_| wrong_type(name, "a number", value))
 }
 
-/// A whole number from a Python `int` or an object with `__index__`.
-pub(crate) fn whole(name: &'static str, value: &Bound<'_, PyAny>) -> Answer<u64> {
-    if let Ok(whole) = value.extract::<u64>() {
-        return Ok(whole);
-    }
-    if value.is_instance_of::<PyFloat>() || !value.hasattr("__index__")? {
-        return Err(wrong_type(name, "a whole number", value).into());
-    }
-    Err(out_of_range(
-        name,
-        "a whole number in [0, 2^64)",
-        number(name, value)?,
-    ))
-}
-
 impl Field for f64 {
     fn read(name: &'static str, value: &Bound<'_, PyAny>) -> Answer<Self> {
         Ok(number(name, value)?)
@@ -50,7 +36,7 @@ impl Field for f64 {
 
 impl Field for u64 {
     fn read(name: &'static str, value: &Bound<'_, PyAny>) -> Answer<Self> {
-        whole(name, value)
+        Ok(count::read(name, value)?)
     }
 
     fn show(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
@@ -60,8 +46,7 @@ impl Field for u64 {
 
 impl Field for u32 {
     fn read(name: &'static str, value: &Bound<'_, PyAny>) -> Answer<Self> {
-        let wide = whole(name, value)?;
-        u32::try_from(wide).map_err(|_| out_of_range(name, "a whole number in [0, 2^32)", wide as f64))
+        Ok(count::read(name, value)?)
     }
 
     fn show(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {

@@ -5,6 +5,7 @@ use undertone_accounting::gaussian;
 use undertone_accounting::grid;
 
 use crate::buffer::{Array, read, read_integers};
+use crate::count;
 use crate::error::Answer;
 
 /// The distribution of a privacy loss at multiples of `step`, and the probability of an infinite loss.
@@ -101,7 +102,12 @@ impl PyGridPld {
     /// >>> once.self_compose(100, 1e-12).epsilon(0.01) < 50
     /// True
     #[pyo3(signature = (times, tail = 0.0))]
-    fn self_compose(&self, py: Python<'_>, times: u64, tail: f64) -> Answer<Self> {
+    fn self_compose(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = count::times)] times: u64,
+        tail: f64,
+    ) -> Answer<Self> {
         let inner = py.detach(|| self.inner.self_compose(times, tail))?;
         Ok(Self { inner })
     }
@@ -219,7 +225,7 @@ pub(crate) fn _convolve(
 pub(crate) fn _self_convolve(
     py: Python<'_>,
     values: &Bound<'_, PyAny>,
-    times: u64,
+    #[pyo3(from_py_with = count::times)] times: u64,
     first: u64,
     last: u64,
 ) -> Answer<Array> {
@@ -233,7 +239,7 @@ pub(crate) fn _self_convolve(
 pub(crate) fn _self_convolution_bounds(
     py: Python<'_>,
     values: &Bound<'_, PyAny>,
-    times: u64,
+    #[pyo3(from_py_with = count::times)] times: u64,
     tail: f64,
     orders: Option<Vec<f64>>,
 ) -> Answer<(u64, u64)> {

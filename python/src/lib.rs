@@ -9,6 +9,7 @@ mod buffer;
 mod calibrate;
 mod clip_report;
 mod closed;
+mod count;
 mod error;
 mod event;
 mod failures;

@@ -5,6 +5,7 @@ use undertone_accounting::{Delta, NoiseMultiplier};
 use undertone_mechanisms::optimize::{Kind, Problem, Progress, Sizes};
 use undertone_mechanisms::{self as mechanisms, History, Objective, StreamOptions};
 
+use crate::count;
 use crate::error::{Answer, wrong_type};
 use crate::event::object;
 use crate::failures::{setting, unreadable};
@@ -191,7 +192,7 @@ impl Strategy {
     fn errors(
         &self,
         py: Python<'_>,
-        rounds: usize,
+        #[pyo3(from_py_with = count::rounds)] rounds: usize,
         workload: Option<&Bound<'_, Workload>>,
     ) -> Answer<Errors> {
         let workload = workload_or_prefix_sum(workload);
@@ -206,7 +207,7 @@ impl Strategy {
     fn squared_sensitivity(
         &self,
         py: Python<'_>,
-        rounds: usize,
+        #[pyo3(from_py_with = count::rounds)] rounds: usize,
         participation: &Bound<'_, PyParticipation>,
     ) -> Answer<Certified> {
         let participation = participation.get().inner;
@@ -276,12 +277,12 @@ fn kind_of(name: &str) -> PyResult<Kind> {
 pub(crate) fn optimize(
     py: Python<'_>,
     kind: &str,
-    rounds: usize,
+    #[pyo3(from_py_with = count::rounds)] rounds: usize,
     participation: &Bound<'_, PyParticipation>,
     workload: Option<&Bound<'_, Workload>>,
     objective: &str,
-    buffers: Option<usize>,
-    bands: Option<usize>,
+    #[pyo3(from_py_with = count::buffers)] buffers: Option<usize>,
+    #[pyo3(from_py_with = count::bands)] bands: Option<usize>,
     progress: Option<Py<PyAny>>,
 ) -> Answer<Strategy> {
     let kind = kind_of(kind)?;
@@ -337,7 +338,7 @@ impl Mechanism {
     fn new(
         py: Python<'_>,
         strategy: &Bound<'_, PyAny>,
-        rounds: usize,
+        #[pyo3(from_py_with = count::rounds)] rounds: usize,
         participation: &Bound<'_, PyParticipation>,
         noise_multiplier: f64,
     ) -> Answer<Self> {
@@ -430,7 +431,7 @@ impl Mechanism {
     fn noise(
         &self,
         py: Python<'_>,
-        dim: usize,
+        #[pyo3(from_py_with = count::dim)] dim: usize,
         clip_norm: f64,
         key: Option<&Bound<'_, NoiseKey>>,
         history: Option<&str>,

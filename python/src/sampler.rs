@@ -13,6 +13,7 @@ use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_mechanisms::draws;
 
 use crate::buffer::{Array, read_integers};
+use crate::count;
 use crate::error::Answer;
 use crate::event::object;
 use crate::failures::setting;
@@ -300,7 +301,7 @@ fn with_key<T>(key: Option<&Bound<'_, NoiseKey>>, make: impl FnOnce(&NoiseKey) -
     }
 }
 
-fn count(name: &str, value: usize) -> PyResult<u32> {
+fn positive(name: &str, value: usize) -> PyResult<u32> {
     match u32::try_from(value) {
         Ok(value) if value > 0 => Ok(value),
         _ => Err(PyValueError::new_err(format!(
@@ -326,12 +327,12 @@ impl PoissonUsers {
     #[new]
     #[pyo3(signature = (num_users, probability, *, rounds, key=None))]
     fn new(
-        num_users: usize,
+        #[pyo3(from_py_with = count::num_users)] num_users: usize,
         probability: f64,
-        rounds: u64,
+        #[pyo3(from_py_with = count::rounds)] rounds: u64,
         key: Option<&Bound<'_, NoiseKey>>,
     ) -> Answer<PyClassInitializer<Self>> {
-        let users = count("num_users", num_users)? as usize;
+        let users = positive("num_users", num_users)? as usize;
         let shown = format!("PoissonUsers({num_users}, {probability:?}, rounds={rounds})");
         let probability = SamplingProbability::new(probability)?;
         let scheme = Scheme::Poisson { users, probability };
@@ -355,12 +356,12 @@ impl FixedSizeUsers {
     #[new]
     #[pyo3(signature = (num_users, size, *, rounds, key=None))]
     fn new(
-        num_users: usize,
-        size: usize,
-        rounds: u64,
+        #[pyo3(from_py_with = count::num_users)] num_users: usize,
+        #[pyo3(from_py_with = count::size)] size: usize,
+        #[pyo3(from_py_with = count::rounds)] rounds: u64,
         key: Option<&Bound<'_, NoiseKey>>,
     ) -> Answer<PyClassInitializer<Self>> {
-        let users = count("num_users", num_users)? as usize;
+        let users = positive("num_users", num_users)? as usize;
         if size == 0 || size > users {
             return Err(PyValueError::new_err(format!("size must be from 1 to {users}, got {size}")).into());
         }
@@ -388,14 +389,14 @@ impl ShuffledEpochs {
     #[new]
     #[pyo3(signature = (num_users, users_per_round, *, rounds, key=None))]
     fn new(
-        num_users: usize,
-        users_per_round: usize,
-        rounds: u64,
+        #[pyo3(from_py_with = count::num_users)] num_users: usize,
+        #[pyo3(from_py_with = count::users_per_round)] users_per_round: usize,
+        #[pyo3(from_py_with = count::rounds)] rounds: u64,
         key: Option<&Bound<'_, NoiseKey>>,
     ) -> Answer<PyClassInitializer<Self>> {
         let (users, goal) = (
-            count("num_users", num_users)?,
-            count("users_per_round", users_per_round)?,
+            positive("num_users", num_users)?,
+            positive("users_per_round", users_per_round)?,
         );
         let shown = format!("ShuffledEpochs({num_users}, {users_per_round}, rounds={rounds})");
         with_key(key, |key| {
@@ -426,9 +427,9 @@ impl UserLevelSampling {
     #[pyo3(signature = (user_of_example, *, group_size, probability, rounds, key=None))]
     fn new(
         user_of_example: &Bound<'_, PyAny>,
-        group_size: usize,
+        #[pyo3(from_py_with = count::group_size)] group_size: usize,
         probability: f64,
-        rounds: u64,
+        #[pyo3(from_py_with = count::rounds)] rounds: u64,
         key: Option<&Bound<'_, NoiseKey>>,
     ) -> Answer<PyClassInitializer<Self>> {
         let examples = Examples::new(user_of_example)?;
@@ -438,7 +439,7 @@ impl UserLevelSampling {
         );
         let scheme = Scheme::Users {
             examples,
-            group_size: count("group_size", group_size)? as usize,
+            group_size: positive("group_size", group_size)? as usize,
             probability: SamplingProbability::new(probability)?,
         };
         with_key(key, |key| {
@@ -466,9 +467,9 @@ impl ExampleLevelSampling {
     #[pyo3(signature = (user_of_example, *, group_size, probability, rounds, key=None))]
     fn new(
         user_of_example: &Bound<'_, PyAny>,
-        group_size: usize,
+        #[pyo3(from_py_with = count::group_size)] group_size: usize,
         probability: f64,
-        rounds: u64,
+        #[pyo3(from_py_with = count::rounds)] rounds: u64,
         key: Option<&Bound<'_, NoiseKey>>,
     ) -> Answer<PyClassInitializer<Self>> {
         let examples = Examples::new(user_of_example)?;
@@ -476,7 +477,7 @@ impl ExampleLevelSampling {
             "<ExampleLevelSampling of {} users, group_size={group_size}, probability={probability:?}, rounds={rounds}>",
             examples.0.len()
         );
-        let group_size = count("group_size", group_size)?;
+        let group_size = positive("group_size", group_size)?;
         let probability = SamplingProbability::new(probability)?;
         with_key(key, |key| {
             let draws = key.draws();

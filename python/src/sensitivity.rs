@@ -10,6 +10,7 @@ use undertone_accounting::sensitivity::{SquaredSensitivity, tree};
 use undertone_accounting::{AccountingError, Delta, Epsilon, Rho};
 use undertone_mechanisms::population_plan::{Goal, PopulationQuestion};
 
+use crate::count;
 use crate::error::{Answer, UndertoneError};
 
 /// A participation schema: at most so many participations of one user, so far apart.
@@ -52,7 +53,10 @@ impl PyParticipation {
     /// Participation.at_least(gap=2, max_participation=3)
     #[staticmethod]
     #[pyo3(signature = (*, gap, max_participation))]
-    fn at_least(gap: u64, max_participation: u64) -> Answer<Self> {
+    fn at_least(
+        #[pyo3(from_py_with = count::gap)] gap: u64,
+        #[pyo3(from_py_with = count::max_participation)] max_participation: u64,
+    ) -> Answer<Self> {
         let inner = Participation::at_least(Gap::new(gap)?, max_participation)?;
         Ok(Self { inner })
     }
@@ -64,7 +68,10 @@ impl PyParticipation {
     /// 'exactly'
     #[staticmethod]
     #[pyo3(signature = (*, gap, max_participation))]
-    fn fixed_epochs(gap: u64, max_participation: u64) -> Answer<Self> {
+    fn fixed_epochs(
+        #[pyo3(from_py_with = count::gap)] gap: u64,
+        #[pyo3(from_py_with = count::max_participation)] max_participation: u64,
+    ) -> Answer<Self> {
         let inner = Participation::fixed_epochs(Gap::new(gap)?, max_participation)?;
         Ok(Self { inner })
     }
@@ -74,7 +81,7 @@ impl PyParticipation {
     /// >>> import undertone_dp as udp
     /// >>> udp.Participation.at_least(gap=4, max_participation=9).effective(10).max_participation
     /// 3
-    fn effective(&self, rounds: u64) -> Answer<Self> {
+    fn effective(&self, #[pyo3(from_py_with = count::rounds)] rounds: u64) -> Answer<Self> {
         let inner = self.inner.effective(rounds)?.participation;
         Ok(Self { inner })
     }
@@ -151,7 +158,7 @@ fn exact_or_bound(
 #[pyfunction]
 pub(crate) fn sensitivity_tree(
     py: Python<'_>,
-    rounds: u64,
+    #[pyo3(from_py_with = count::rounds)] rounds: u64,
     participation: &Bound<'_, PyParticipation>,
 ) -> Answer<(f64, bool)> {
     let schema = &participation.get().inner;
@@ -241,13 +248,13 @@ fn same_length(lists: Vec<Vec<f64>>, length: usize, name: &'static str) -> Answe
 pub(crate) fn _plan(
     py: Python<'_>,
     mechanism: &str,
-    population: u64,
-    rounds: u64,
-    report_goal: u64,
+    #[pyo3(from_py_with = count::population)] population: u64,
+    #[pyo3(from_py_with = count::rounds)] rounds: u64,
+    #[pyo3(from_py_with = count::report_goal)] report_goal: u64,
     delta: f64,
     epsilon: Option<f64>,
     rho: Option<f64>,
-    max_participation: Option<u64>,
+    #[pyo3(from_py_with = count::max_participation)] max_participation: Option<u64>,
     separation_share: f64,
     noise_scale: f64,
 ) -> Answer<String> {

@@ -16,6 +16,7 @@ use undertone_coordinator::record::GuaranteeRecord;
 use undertone_run::session::{self as run, SessionConfig};
 
 use crate::buffer::{View, read, read_integers};
+use crate::count;
 use crate::error::{Answer, UndertoneError};
 use crate::guarantee::PyGuarantee;
 use crate::sensitivity::PyParticipation;
@@ -111,8 +112,8 @@ impl Session {
         py: Python<'_>,
         out: PathBuf,
         config: &Bound<'_, PyAny>,
-        users: u64,
-        dim: usize,
+        #[pyo3(from_py_with = count::users)] users: u64,
+        #[pyo3(from_py_with = count::dim)] dim: usize,
         layout: Option<&Bound<'_, PyAny>>,
         examples: Option<&Bound<'_, PyAny>>,
         resume: bool,

@@ -10,6 +10,7 @@ use undertone_mechanisms::{self as mechanisms, KeyOrigin};
 use zeroize::Zeroizing;
 
 use crate::buffer::{Array, View};
+use crate::count;
 use crate::error::Answer;
 
 /// Bytes as hexadecimal digits.
@@ -98,7 +99,7 @@ impl NoiseKey {
 
     /// A key that a seed determines: no secret. For studies and tests.
     #[staticmethod]
-    fn insecure_seed(seed: u64) -> Self {
+    fn insecure_seed(#[pyo3(from_py_with = count::seed)] seed: u64) -> Self {
         Self::of(Secret::Seed(seed))
     }
 

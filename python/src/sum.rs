@@ -16,6 +16,7 @@ use undertone_secagg::{
 
 use crate::buffer::{Array, View, read, read_integers};
 use crate::clip_report::ClipReport;
+use crate::count;
 use crate::run_error::{of_aggregation, of_secagg};
 use crate::threads::install;
 
@@ -155,9 +156,9 @@ fn limit(bits: u32, clients: usize) -> i64 {
 pub(crate) fn _secagg_sum(
     py: Python<'_>,
     vectors: &Bound<'_, PyMapping>,
-    bits: u32,
-    neighbours: Option<u32>,
-    threshold: Option<u32>,
+    #[pyo3(from_py_with = count::bits)] bits: u32,
+    #[pyo3(from_py_with = count::neighbours)] neighbours: Option<u32>,
+    #[pyo3(from_py_with = count::threshold)] threshold: Option<u32>,
     dropped: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Array> {
     if !(8..=62).contains(&bits) {
@@ -264,7 +265,7 @@ pub(crate) fn _secagg_sum(
 #[pyfunction]
 pub(crate) fn _secagg_parameters(
     py: Python<'_>,
-    clients: u32,
+    #[pyo3(from_py_with = count::clients)] clients: u32,
     drop_out_rate: f64,
     corrupt_rate: f64,
     active: bool,

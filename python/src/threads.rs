@@ -7,6 +7,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
+use crate::count;
+
 struct Pool {
     pool: Option<Arc<ThreadPool>>,
     /// The process that the threads run in: a child process of `fork` has none of them.
@@ -75,7 +77,7 @@ fn pool() -> Option<Arc<ThreadPool>> {
 /// Traceback (most recent call last):
 /// ValueError: threads must be at least 1, got 0
 #[pyfunction]
-pub(crate) fn set_threads(threads: usize) -> PyResult<()> {
+pub(crate) fn set_threads(#[pyo3(from_py_with = count::threads)] threads: usize) -> PyResult<()> {
     if threads == 0 {
         return Err(PyValueError::new_err("threads must be at least 1, got 0"));
     }

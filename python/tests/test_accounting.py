@@ -3,9 +3,11 @@
 import copy
 import math
 import pickle
+import statistics
 import subprocess
 import sys
 import threading
+from array import array
 
 import pytest
 import undertone_dp as udp
@@ -134,6 +136,85 @@ def test_refusals_are_the_words_of_rust(make, kind, text):
 def test_wrong_types_are_type_errors(make):
     with pytest.raises(TypeError):
         make()
+
+
+GAUSSIAN = udp.Event.Gaussian(noise_multiplier=1.0)
+COUNTS = [
+    ("rounds", lambda count: udp.Accountant().compose(GAUSSIAN, count)),
+    ("rounds", lambda count: udp.epsilon(GAUSSIAN, delta=1e-6, rounds=count)),
+    ("rounds", lambda count: udp.calibrate.noise_multiplier(GAUSSIAN, epsilon=1, delta=1e-6, rounds=count)),
+    ("rounds", lambda count: udp.calibrate.sampling_probability(POISSON, epsilon=1, delta=1e-6, rounds=count)),
+    ("population", lambda count: udp.Event.FixedSizeGaussian(population=count, cohort_size=1, noise_multiplier=1)),
+    ("group_size", lambda count: udp.Event.ExampleLevelSampling(group_size=count, sampling_probability=0.1, noise_multiplier=1)),
+    ("size", lambda count: udp.group(0.5, 1e-9, count)),
+    ("gap", lambda count: udp.Participation.at_least(gap=count, max_participation=2)),
+    ("max_participation", lambda count: udp.Participation.fixed_epochs(gap=2, max_participation=count)),
+    ("rounds", lambda count: udp.Participation.single().effective(count)),
+    ("rounds", lambda count: udp.sensitivity.tree(count, udp.Participation.single())),
+    ("num_users", lambda count: udp.PoissonUsers(count, 0.5, rounds=2)),
+    ("rounds", lambda count: udp.FixedSizeUsers(9, 2, rounds=count)),
+    ("users_per_round", lambda count: udp.ShuffledEpochs(9, count, rounds=2)),
+    ("group_size", lambda count: udp.UserLevelSampling([0, 1], group_size=count, probability=0.5, rounds=2)),
+    ("times", lambda count: udp.GridPld(0.5, 0, array("d", [1.0])).self_compose(count)),
+    ("seed", udp.NoiseKey.insecure_seed),
+    ("threads", udp.set_threads),
+    ("users", lambda count: udp.Session.create("unused", {}, users=count, dim=2)),
+    ("dim", lambda count: udp.Session.create("unused", {}, users=9, dim=count)),
+]
+
+
+@pytest.mark.parametrize(("name", "make"), COUNTS, ids=[f"{name}-{place}" for place, (name, _) in enumerate(COUNTS)])
+def test_a_count_outside_its_range_is_a_value_error_with_the_range(name, make):
+    for count, shown in [(-1, "-1"), (2**70, str(2**70)), (True, "True"), (10**5000, "a number of thousands")]:
+        text = rf"{name}: expected a whole number in \[0, 2\^(64|32)\), got {shown}"
+        with pytest.raises(udp.AccountingError, match=text) as raised:
+            make(count)
+        assert raised.value.kind == "out-of-range" and isinstance(raised.value, ValueError)
+
+
+@pytest.mark.parametrize(("name", "make"), COUNTS, ids=[f"{name}-{place}" for place, (name, _) in enumerate(COUNTS)])
+def test_a_count_that_is_no_whole_number_is_a_type_error(name, make):
+    for value in (2.0, "2"):
+        with pytest.raises(TypeError, match=f"{name}: expected a whole number, got {type(value).__name__}"):
+            make(value)
+
+
+def test_whole_numbers_of_numpy_are_counts():
+    np = pytest.importorskip("numpy")
+    for count in (np.int64(3), np.uint8(3), np.uint64(3)):
+        assert udp.Accountant().compose(GAUSSIAN, count).rounds == 3
+        assert udp.epsilon(GAUSSIAN, delta=1e-6, rounds=count) == udp.epsilon(GAUSSIAN, delta=1e-6, rounds=3)
+    assert udp.Event.FixedSizeGaussian(population=np.int32(9), cohort_size=1, noise_multiplier=1).population == 9
+
+
+def test_calibration_of_an_event_without_the_field_names_the_search_that_has_it():
+    for search, field in (("noise_multiplier", "noise_multiplier"), ("sampling_probability", "sampling_probability")):
+        for adjacency in (None, "replace-one"):
+            with pytest.raises(udp.AccountingError, match=rf"with the field {field}, got Event.Laplace\(scale=2.0\)") as raised:
+                getattr(udp.calibrate, search)(udp.Event.Laplace(scale=2.0), epsilon=1, delta=1e-6, adjacency=adjacency)
+            assert "udp.calibrate.parameter" in str(raised.value) and raised.value.kind == "unsupported-event"
+
+
+def test_a_search_of_rounds_that_ends_at_its_limit_says_so():
+    weak = udp.Event.Gaussian(noise_multiplier=1e9)
+    for adjacency in (None, "replace-one"):
+        with pytest.raises(udp.AccountingError, match="even 4503599627370496 of them, the most that are searched") as raised:
+            udp.calibrate.rounds(weak, epsilon=1.0, delta=1e-6, adjacency=adjacency)
+        assert raised.value.kind == "too-many-rounds"
+
+
+def test_delta_at_a_negative_epsilon_is_that_of_the_exchanged_neighbours():
+    # The best test of one Gaussian: `Phi(1 / (2 z) - epsilon z) - e^epsilon Phi(-1 / (2 z) - epsilon z)`.
+    phi = statistics.NormalDist().cdf
+    for z, epsilon in [(1.0, -1.0), (2.0, -0.3), (0.5, -8.0), (1.0, -0.0)]:
+        want = phi(0.5 / z - epsilon * z) - math.exp(epsilon) * phi(-0.5 / z - epsilon * z)
+        for got in (udp.Accountant().compose(udp.Event.Gaussian(noise_multiplier=z)).delta(epsilon), udp.gaussian.delta(z, epsilon)):
+            assert want * (1 - 1e-12) <= got <= want * (1 + 1e-9)
+    sampled = udp.Accountant().compose(POISSON, 100)
+    falling = [sampled.delta(epsilon) for epsilon in (-2.0, -0.5, -1e-3, 0.0, 0.5)]
+    assert falling == sorted(falling, reverse=True) and 1 - math.exp(-2) < falling[0] < 1
+    with pytest.raises(udp.AccountingError, match="epsilon: expected a finite number"):
+        sampled.delta(math.nan)
 
 
 def test_an_unknown_name_lists_the_known_ones():
