@@ -1,11 +1,14 @@
 """`undertone_dp.dp_accounting` against values and tests of dp-accounting 0.6.0, and against its own contract."""
 
+import copy
 import json
 import math
 import pathlib
+import pickle
 import statistics
 import subprocess
 import sys
+import warnings
 
 import peer
 import pytest
@@ -151,6 +154,146 @@ def test_gdp_parameters_of_other_events():
     for rates, deltas in [([0.0], None), ([0.5, 1.0], None), ([], None), ([0.1], [1.5]), ([math.nan], None)]:
         with pytest.raises(ValueError, match="must be probabilities"):
             stated.get_gdp_parameter_estimate(rates, deltas)
+
+
+def layer(kind):
+    """Cases of the reference whose outputs have this key."""
+    path = pathlib.Path(__file__).parents[2] / "vectors/accounting-2.json"
+    cases = [case for case in json.loads(path.read_text()) if case["family"] == "dp_accounting_layer"]
+    cases = [case for case in cases if kind in case["outputs"]]
+    assert cases
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case["id"])
+
+
+def event_of(stated):
+    """The event and its count of a list such as `["LaplaceDpEvent", 2.0, 5]`: the class, its arguments, and a count unless it is one."""
+    name, *values = stated
+    taken = {"GaussianDpEvent": 1, "LaplaceDpEvent": 1, "PoissonSampledDpEvent": 2, "RepeatAndSelectDpEvent": 3}[name]
+    arguments = [event_of(value)[0] if isinstance(value, list) else value for value in values[:taken]]
+    return getattr(dp, name)(*arguments), *(values[taken:] or [1])
+
+
+def accountant_of(given):
+    accountant = KINDS["pld" if given["accountant"] == "PLDAccountant" else "rdp"](
+        neighboring_relation=dp.NeighboringRelation[given["relation"]]
+    )
+    for stated in given["events"]:
+        accountant.compose(*event_of(stated))
+    return accountant
+
+
+@layer("epsilon")
+def test_the_factor_of_replace_one_belongs_to_each_event(case):
+    got, want = accountant_of(case["inputs"]).get_epsilon(case["inputs"]["delta"]), case["outputs"]["epsilon"]
+    assert got == pytest.approx(want, rel=case["rtol"])
+
+
+@pytest.mark.parametrize("kind", ["LaplaceDpEvent", "DiscreteLaplaceDpEvent", "DiscreteGaussianDpEvent", "RepeatAndSelectDpEvent"])
+def test_noise_is_relative_to_the_sensitivity_of_the_relation(kind):
+    events = {
+        "LaplaceDpEvent": dp.LaplaceDpEvent(2.0),
+        "DiscreteLaplaceDpEvent": dp.DiscreteLaplaceDpEvent(0.3, 2),
+        "DiscreteGaussianDpEvent": dp.DiscreteGaussianDpEvent(3.0, 1),
+        "RepeatAndSelectDpEvent": dp.RepeatAndSelectDpEvent(dp.LaplaceDpEvent(2.0), 3, 1),
+    }
+    # Orders with infinity: the pure epsilon is that of the same event.
+    orders = [2.0, 8.0, 512.0, math.inf]
+    relations = (dp.NeighboringRelation.ADD_OR_REMOVE_ONE, dp.NeighboringRelation.REPLACE_ONE)
+    added, replaced = (dp.rdp.RdpAccountant(orders, relation).compose(events[kind], 5) for relation in relations)
+    assert replaced.rdp.tolist() == pytest.approx(added.rdp.tolist(), rel=1e-12)
+    for delta in (0.0, 1e-9, 1e-5):
+        assert replaced.get_epsilon(delta) == pytest.approx(added.get_epsilon(delta), rel=1e-12)
+
+
+def test_events_without_a_factor_of_their_own_are_refused_under_replace_one():
+    accountant = dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
+    for event in (dp.DiscreteLaplaceDpEvent(0.3, 3), dp.TruncatedSubsampledGaussianDpEvent(100, 0.1, 12, 1.0)):
+        with pytest.raises(dp.UnsupportedEventError, match=r"udp\.Accountant"):
+            accountant.compose(event)
+
+
+def copies(accountant):
+    yield from (pickle.loads(pickle.dumps(accountant, protocol)) for protocol in range(pickle.HIGHEST_PROTOCOL + 1))
+    yield from (copy.copy(accountant), copy.deepcopy(accountant))
+
+
+@layer("pickles")
+def test_accountants_survive_pickle_and_copies(case):
+    accountant = accountant_of(case["inputs"])
+    delta = case["inputs"]["delta"]
+    epsilon = accountant.get_epsilon(delta)
+    for other in copies(accountant):
+        assert (other.get_epsilon(delta), other.ledger) == (epsilon, accountant.ledger)
+        assert other.neighboring_relation is accountant.neighboring_relation
+    # A copy by value goes on by itself.
+    other = pickle.loads(pickle.dumps(accountant)).compose(dp.GaussianDpEvent(1.0))
+    assert other.get_epsilon(delta) > epsilon == accountant.get_epsilon(delta)
+    assert pickle.loads(pickle.dumps(type(accountant)())).supports(dp.GaussianDpEvent(1.0))
+
+
+def test_accountants_survive_joblib(tmp_path):
+    joblib = pytest.importorskip("joblib", reason="joblib is not installed")
+    for kind in KINDS.values():
+        accountant = kind().compose(dp.LaplaceDpEvent(2.0), 3)
+        joblib.dump(accountant, tmp_path / "accountant")
+        assert joblib.load(tmp_path / "accountant").get_epsilon(1e-6) == accountant.get_epsilon(1e-6)
+
+
+@layer("delta")
+def test_deltas_at_negative_epsilons_are_those_of_the_exchanged_neighbours(case):
+    got, want = accountant_of(case["inputs"]).get_delta(case["inputs"]["epsilon"]), case["outputs"]["delta"]
+    assert got == pytest.approx(want, rel=case["rtol"])
+
+
+def test_deltas_at_negative_epsilons_at_the_edges():
+    for kind in KINDS.values():
+        assert kind().get_delta(-1.0) == pytest.approx(1 - math.exp(-1), rel=1e-12)
+        assert kind().compose(dp.NonPrivateDpEvent()).get_delta(-1.0) == 1
+        spent = kind().compose(dp.LaplaceDpEvent(2.0))
+        assert spent.get_delta(-math.inf) == 1 and spent.get_delta(-1e-9) == pytest.approx(spent.get_delta(0.0), abs=1e-8)
+    # A Renyi bound lies above the exact value.
+    exact, bound = (kind().compose(dp.GaussianDpEvent(1.0)).get_delta(-1.0) for kind in KINDS.values())
+    assert exact == pytest.approx(0.678818, abs=1e-6) and exact < bound < 0.8
+
+
+@pytest.mark.parametrize(
+    ("make", "closed"),
+    [
+        (lambda pld: pld.from_gaussian_mechanism(1e-2), 5425.509846147432),
+        (lambda pld: pld.from_gaussian_mechanism(1e-2, value_discretization_interval=1e-9), 5425.509846147432),
+        (lambda pld: pld.from_laplace_mechanism(1e-7), 1e7),
+    ],
+)
+def test_a_grid_of_little_noise_is_widened_and_says_so(make, closed):
+    with pytest.warns(UserWarning, match="value_discretization_interval: the losses span .*, so the interval is ") as warned:
+        found = make(dp.pld.privacy_loss_distribution)
+    assert warned[0].filename == __file__
+    assert found._pmf_remove.size <= (1 << 22) + 2
+    assert closed * (1 - 1e-5) <= found.get_epsilon_for_delta(1e-5) <= closed * (1 + 1e-5)
+
+
+def test_a_grid_of_enough_noise_has_the_interval_that_was_asked_for():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = dp.pld.privacy_loss_distribution.from_gaussian_mechanism(1.0, value_discretization_interval=1e-3)
+    assert found._pmf_remove._discretization == 1e-3
+    # Both parts of a mixture get one interval, so that they fit together.
+    with pytest.warns(UserWarning, match="value_discretization_interval"):
+        dp.pld.privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(100, 0.1, 12, 1e-2)
+    with pytest.raises(ValueError, match=r"truncation_bound must be at most 2\^21, got"):
+        dp.pld.privacy_loss_distribution.from_discrete_gaussian_mechanism(1e8)
+
+
+def test_calibration_to_an_epsilon_of_zero_ends_at_the_least_noise():
+    # Half a total variation of one Gaussian is `Phi(1 / (2 z)) - 1 / 2`.
+    want = 0.5 / statistics.NormalDist().inv_cdf(0.5 * (1 + 1e-3))
+    found = dp.calibrate_dp_mechanism(dp.pld.PLDAccountant, dp.GaussianDpEvent, 0.0, 1e-3)
+    assert want * (1 - 1e-9) <= found <= want + 1e-5
+    rounds = dp.calibrate_dp_mechanism(
+        dp.pld.PLDAccountant, lambda n: dp.SelfComposedDpEvent(dp.GaussianDpEvent(1000.0), n), 0.0, 1e-3,
+        dp.ExplicitBracketInterval(1, 1000), discrete=True,
+    )  # fmt: skip
+    assert rounds == 6
 
 
 def expected():

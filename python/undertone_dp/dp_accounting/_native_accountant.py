@@ -206,12 +206,16 @@ class NativeAccountant(privacy_accountant.PrivacyAccountant):
     def __init__(self, neighboring_relation: Any, recipe: Literal["pld", "rdp"], orders: list[float] | None) -> None:
         super().__init__(neighboring_relation)
         # The relation of the original package is the one of this package with the same name.
-        adjacency = _ADJACENCY[Relation[neighboring_relation.name]]
-        self._fresh = lambda: udp.Accountant(recipe, adjacency=adjacency, orders=orders)
+        self._adjacency = _ADJACENCY[Relation[neighboring_relation.name]]
+        self._recipe, self._asked_orders = recipe, orders
         self._accountant = self._fresh()
         self._is_non_private = False
-        # The original's Renyi accountant takes a Gaussian's noise relative to the replace-one sensitivity; its other one does not.
-        self._is_replaced = recipe == "rdp" and adjacency == "replace-one"
+        # The original's Renyi accountant takes noise relative to the replace-one sensitivity; its other one does not.
+        self._is_replaced = recipe == "rdp" and self._adjacency == "replace-one"
+
+    def _fresh(self) -> udp.Accountant:
+        """An accountant of Undertone that has composed nothing."""
+        return udp.Accountant(self._recipe, adjacency=self._adjacency, orders=self._asked_orders)
 
     def _refusal(self, event: dp_event.DpEvent) -> str | None:
         """The reason why this accountant does not take an event that Undertone's could; `None` where it does."""
@@ -234,9 +238,8 @@ class NativeAccountant(privacy_accountant.PrivacyAccountant):
             if native == _NON_PRIVATE:
                 self._is_non_private |= do_compose
             elif native is not None:
-                if self._is_replaced and isinstance(native, udp.Event.Gaussian):
-                    # Undertone's noise multiplier is relative to the add-or-remove sensitivity, which is half as large.
-                    native = native.replace(noise_multiplier=2 * native.noise_multiplier)
+                if self._is_replaced:
+                    native = _of_half_sensitivity(native)
                 (self._accountant if do_compose else self._fresh()).compose(native, count)
         except Unsupported as error:
             return self.CompositionErrorDetails(event, str(error))
@@ -248,8 +251,7 @@ class NativeAccountant(privacy_accountant.PrivacyAccountant):
 
     def _pure_epsilon(self) -> float:
         """Epsilon at delta 0."""
-        is_zero_out = self.neighboring_relation.name == "REPLACE_SPECIAL"
-        return sum(count * _pure(event, is_zero_out) for event, count in self._accountant.events)
+        return sum(count * _pure(event, self._adjacency) for event, count in self._accountant.events)
 
     def get_epsilon(self, target_delta: float) -> float:
         """An epsilon that holds at `target_delta`; infinite where none does."""
@@ -269,8 +271,8 @@ class NativeAccountant(privacy_accountant.PrivacyAccountant):
             return enough
 
     def get_delta(self, target_epsilon: float) -> float:
-        """A delta that holds at `target_epsilon`; 1 where none below does."""
-        if self._is_non_private:
+        """A delta that holds at `target_epsilon`, which may be negative; 1 where none below does."""
+        if self._is_non_private or target_epsilon == -math.inf:
             return 1
         if self._accountant.rounds == 0:
             return max(0.0, -math.expm1(target_epsilon))
@@ -284,20 +286,48 @@ class NativeAccountant(privacy_accountant.PrivacyAccountant):
             return 1.0
 
 
-def _pure(event: Any, is_zero_out: bool) -> float:
+def exchanged(target_epsilon: float, delta: float) -> float:
+    """Delta at a negative epsilon, from the delta at its size: the roles of the neighbours are exchanged."""
+    return min(1.0, -math.expm1(target_epsilon) + math.exp(target_epsilon) * delta)
+
+
+def _of_half_sensitivity(event: Any) -> udp.Event:
+    """The event whose parameters are relative to the add-or-remove sensitivity, from those relative to twice that: the replace-one one.
+
+    Undertone doubles the sensitivity of these events under replace-one. Other kinds have none, or state it for replace-one.
+    """
+    match event:
+        case udp.Event.Gaussian(z):
+            return event.replace(noise_multiplier=2 * z)
+        case udp.Event.Laplace(scale):
+            return event.replace(scale=2 * scale)
+        case udp.Event.DiscreteGaussian(sigma, _):
+            return event.replace(sigma=2 * sigma)
+        case udp.Event.DiscreteLaplace(_, sensitivity):
+            if sensitivity % 2:
+                raise Unsupported("Half of an odd sensitivity is no whole number; udp.Accountant takes the add-or-remove sensitivity.")
+            return event.replace(sensitivity=sensitivity // 2)
+        case udp.Event.RepeatAndSelect(inner, _):
+            return event.replace(event=_of_half_sensitivity(inner))
+        case _:
+            return event
+
+
+def _pure(event: Any, adjacency: str) -> float:
+    factor = 2 if adjacency == "replace-one" else 1
     match event:
         case udp.Event.Laplace(scale):
-            return 1 / scale
+            return factor / scale
         case udp.Event.DiscreteLaplace(parameter, sensitivity):
-            return parameter * sensitivity
+            return parameter * factor * sensitivity
         case udp.Event.BoundedRange(epsilon) | udp.Event.ApproximateDp(epsilon, None):
             return epsilon
         case udp.Event.RandomizedResponse(buckets, noise):
             rise = math.log1p(buckets * (1 - noise) / noise)
             # A user who is zeroed answers uniformly: with probability 1 / buckets instead of noise / buckets.
-            return max(rise + math.log(noise), -math.log(noise)) if is_zero_out else rise
+            return max(rise + math.log(noise), -math.log(noise)) if adjacency == "zero-out" else rise
         case udp.Event.PoissonSampled(q, inner):
-            epsilon = _pure(inner, is_zero_out)
+            epsilon = _pure(inner, adjacency)
             return math.log1p(q * math.expm1(epsilon)) if epsilon < 700 else epsilon
         case _:
             return math.inf

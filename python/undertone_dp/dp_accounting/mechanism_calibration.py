@@ -54,8 +54,8 @@ def _search_for_explicit_bracket_interval(
     raise NoBracketIntervalFoundError(f"no bracketing interval was found up to {upper}")
 
 
-def _bisect(function: Callable[[float], float], first: float, second: float, tol: float) -> float:
-    """The end at which `function` is not positive, of an interval of length `tol` around a root."""
+def _bisect(function: Callable[[float], float], first: float, second: float, tol: float, is_any_root: bool = True) -> float:
+    """The end at which `function` is not positive, of an interval of length `tol` around a root. Any root is one, or the outermost."""
     if (function(first) > 0) == (function(second) > 0):
         raise ValueError("the values at the ends must have opposite signs")
     good, bad = (second, first) if function(first) > 0 else (first, second)
@@ -64,7 +64,7 @@ def _bisect(function: Callable[[float], float], first: float, second: float, tol
         if middle in (good, bad):
             break
         at_middle = function(middle)
-        if at_middle == 0:
+        if at_middle == 0 and is_any_root:
             return middle
         good, bad = (good, middle) if at_middle > 0 else (middle, bad)
     return good
@@ -111,13 +111,16 @@ def calibrate_dp_mechanism(
             raise TypeError(f"Unrecognized bracket_interval type: {type(bracket_interval)}")
     first, second = interval.endpoint_1, interval.endpoint_2
     at_first, at_second = gap(first), gap(second)
+    is_bracket = (at_first > 0) != (at_second > 0)
+    # An epsilon of 0 holds on from some value, so that a value that has it may be far beyond.
+    is_any_root = target_epsilon > 0
     for end, at in ((first, at_first), (second, at_second)):
-        if at == 0:
+        if at == 0 and (is_any_root or not is_bracket):
             return round(end) if discrete else float(end)
-    if (at_first > 0) == (at_second > 0):
+    if not is_bracket:
         raise ValueError(f"Bracket interval [{first}, {second}] did not bracket a solution: {at_first}, {at_second}.")
     if not discrete:
-        return float(_bisect(gap, first, second, tol))
+        return float(_bisect(gap, first, second, tol, is_any_root))
     good, bad = (second, first) if at_first > 0 else (first, second)
     good = math.floor(good) if good > bad else math.ceil(good)
     while abs(good - bad) > max(1, tol):

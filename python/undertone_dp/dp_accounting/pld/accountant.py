@@ -25,25 +25,16 @@ def get_smallest_parameter(
     return common.inverse_monotone_function(delta, privacy_parameters.delta, search_parameters)
 
 
-def _holds(event: udp.Event, rounds: int, target: common.DifferentialPrivacyParameters) -> bool:
-    try:
-        return udp.Accountant("pld").compose(event, rounds).delta(target.epsilon) <= target.delta
-    except udp.AccountingError as error:
-        if error.kind != "no-finite-guarantee":
-            raise
-        return False
-
-
 def _least(make: Callable[[float], udp.Event], rounds: int, target: Any, largest: float, smallest: float) -> float:
-    """The least noise within a relative 1e-9; all noise from `largest` on holds the target."""
-    low, high = smallest, largest
-    while high - low > 1e-9 * high:
-        middle = math.sqrt(low * high) if high > 2 * low else 0.5 * (low + high)
-        if _holds(make(middle), rounds, target):
-            high = middle
-        else:
-            low = middle
-    return high
+    """The least noise, by the search of Undertone; all noise from `largest` on holds the target."""
+    return udp.calibrate.parameter(
+        lambda noise: [(make(noise), rounds)],
+        epsilon=target.epsilon,
+        delta=target.delta,
+        between=(smallest, largest),
+        decreasing=True,
+        recipe="pld",
+    )
 
 
 def get_smallest_laplace_noise(

@@ -6,6 +6,7 @@ Their deltas are those of a grid. `udp.Accountant` knows most of these mechanism
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from undertone_dp.dp_accounting.pld import _trade_off, common, pld_pmf, privacy_
 from undertone_dp.dp_accounting.pld.privacy_loss_mechanism import AdjacencyType
 
 NeighborRel = privacy_accountant.NeighboringRelation
+# The points of the largest grid that a mechanism makes: a second, and a third of a gigabyte.
+_MAX_POINTS = 1 << 22
 
 
 class PrivacyLossDistribution:
@@ -233,6 +236,26 @@ def from_randomized_response(
     return PrivacyLossDistribution(remove, _rounded([-high, -low], [uniform, 1 - uniform], interval, kind))
 
 
+def _interval(loss: privacy_loss_mechanism.MonotonePrivacyLoss, asked: float) -> float:
+    """The interval asked for, or a wider one where the losses span more than `_MAX_POINTS` of it. Wider grids stay bounds."""
+    bounds = loss.connect_dots_bounds()
+    if bounds.epsilon_upper is None or bounds.epsilon_lower is None:
+        # The grid of discrete outputs has a point for each of them.
+        return asked
+    span = bounds.epsilon_upper - bounds.epsilon_lower
+    if not math.isfinite(span):
+        raise ValueError(f"noise: expected some whose losses are numbers, got losses that span {span}; take more noise")
+    least = span / _MAX_POINTS
+    if least <= asked:
+        return asked
+    warnings.warn(
+        f"value_discretization_interval: the losses span {span:.4g}, so the interval is {least:.4g} and not {asked:.4g}; the statements "
+        "hold and are looser. PLDAccountant and udp.Accountant need no interval.",
+        stacklevel=4,
+    )
+    return least
+
+
 def _from_loss(
     loss: privacy_loss_mechanism.MonotonePrivacyLoss, pessimistic: bool, interval: float, use_connect_dots: bool
 ) -> pld_pmf.PLDPmf:
@@ -244,7 +267,7 @@ def _from_loss(
     first, last = tail.lower_x_truncation, tail.upper_x_truncation
     if loss._is_discrete:
         outputs = np.arange(first, last + 1)
-        inside = np.array([loss.privacy_loss(x) for x in outputs.tolist()])
+        inside = _discrete_losses(loss, outputs)
         found = loss.mu_upper_cdf(outputs) - loss.mu_upper_cdf(outputs - 1) if len(outputs) else inside
     else:
         highest, lowest = loss.privacy_loss(first), loss.privacy_loss(last)
@@ -256,10 +279,16 @@ def _from_loss(
     return _rounded(np.concatenate([losses, inside]), np.concatenate([masses, found]), interval, pessimistic)
 
 
+def _discrete_losses(loss: privacy_loss_mechanism.MonotonePrivacyLoss, outputs: np.ndarray) -> np.ndarray:
+    if isinstance(loss, privacy_loss_mechanism.AdditiveNoisePrivacyLoss):
+        return loss._losses(outputs.astype(float))
+    return np.array([loss.privacy_loss(x) for x in outputs.tolist()])
+
+
 def _connected(loss: privacy_loss_mechanism.MonotonePrivacyLoss, interval: float) -> pld_pmf.PLDPmf:
     bounds = loss.connect_dots_bounds()
     if bounds.lower_x is not None and bounds.upper_x is not None:
-        losses = np.array([loss.privacy_loss(x) for x in range(bounds.lower_x, bounds.upper_x + 1)])
+        losses = _discrete_losses(loss, np.arange(bounds.lower_x, bounds.upper_x + 1))
         places = losses[np.isfinite(losses)] / interval
         epsilons = np.unique(np.concatenate([np.floor(places), np.ceil(places)])).astype(np.int64)
     elif bounds.epsilon_lower is not None and bounds.epsilon_upper is not None:
@@ -278,11 +307,10 @@ def _two_sided(
     interval: float,
     use_connect_dots: bool,
 ) -> PrivacyLossDistribution:
-    def losses(adjacency: AdjacencyType) -> pld_pmf.PLDPmf:
-        return _from_loss(make(adjacency), pessimistic, interval, use_connect_dots)
-
-    remove = losses(AdjacencyType.REMOVE)
-    return PrivacyLossDistribution(remove, None if is_symmetric else losses(AdjacencyType.ADD))
+    made = [make(AdjacencyType.REMOVE)] if is_symmetric else [make(AdjacencyType.REMOVE), make(AdjacencyType.ADD)]
+    # One interval for both directions: the losses of one are those of the other with another sign.
+    interval = _interval(made[0], interval)
+    return PrivacyLossDistribution(*(_from_loss(loss, pessimistic, interval, use_connect_dots) for loss in made))
 
 
 def from_laplace_mechanism(
@@ -414,8 +442,12 @@ def from_truncated_subsampled_gaussian_mechanism(
     q, others = sampling_probability, dataset_size - 1
 
     def part(sensitivity: float, joins: float, relation: Any) -> PrivacyLossDistribution:
-        kind = (noise_multiplier, sensitivity, True, value_discretization_interval, log_mass_truncation_bound)
+        kind = (noise_multiplier, sensitivity, True, interval, log_mass_truncation_bound)
         return from_gaussian_mechanism(*kind, joins, use_connect_dots, relation)
+
+    # One interval for both parts: the losses of twice the sensitivity span more.
+    twice = (noise_multiplier, 2, True, log_mass_truncation_bound, 1.0, AdjacencyType.REPLACE)
+    interval = _interval(privacy_loss_mechanism.GaussianPrivacyLoss(*twice), value_discretization_interval)
 
     counts = np.arange(max(0, truncated_batch_size), others + 1)
     weights = np.exp([_log_binomial_probability(others, int(count), q) for count in counts])

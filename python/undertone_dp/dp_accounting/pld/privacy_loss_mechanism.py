@@ -40,6 +40,10 @@ __all__ = [
 ]
 
 
+# More outputs than this on each side take seconds, and hundreds of megabytes.
+_MAX_TRUNCATION_BOUND = 1 << 21
+
+
 def _no_replace(adjacency_type: AdjacencyType) -> None:
     if adjacency_type == AdjacencyType.REPLACE:
         raise NotImplementedError("REPLACE adjacency type is not supported for this noise")
@@ -308,6 +312,11 @@ class DiscreteGaussianPrivacyLoss(AdditiveNoisePrivacyLoss):
             truncation_bound = math.ceil(math.sqrt(2 * math.log(2e30)) * sigma)
         if 2 * truncation_bound < sensitivity:
             raise ValueError(f"truncation_bound must be at least half the sensitivity {sensitivity}, got {truncation_bound}")
+        if truncation_bound > _MAX_TRUNCATION_BOUND:
+            raise ValueError(
+                f"truncation_bound must be at most 2^21, got {truncation_bound}: take sigma below 1.7e5, or ask "
+                "udp.Accountant('rdp')"
+            )
         self._sigma = sigma
         self._truncation_bound = truncation_bound
         places = np.arange(-truncation_bound, truncation_bound + 1)

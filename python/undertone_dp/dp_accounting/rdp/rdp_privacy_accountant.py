@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import undertone_dp as udp
 from undertone_dp.dp_accounting import dp_event
-from undertone_dp.dp_accounting._native_accountant import NativeAccountant, Relation, effective_noise, kind
+from undertone_dp.dp_accounting._native_accountant import NativeAccountant, Relation, effective_noise, exchanged, kind
 
 NeighborRel = Relation
 
@@ -90,7 +90,8 @@ class RdpAccountant(NativeAccountant):
         relation = self.neighboring_relation.name
         if kind(event) == "SingleEpochTreeAggregationDpEvent" and relation != "REPLACE_SPECIAL":
             return "neighboring_relation must be REPLACE_SPECIAL for tree aggregation; udp.Accountant can replace a record"
-        if kind(event) in ("PoissonSampledDpEvent", "MixtureOfGaussiansDpEvent") and relation == "REPLACE_ONE":
+        sampled = ("PoissonSampledDpEvent", "MixtureOfGaussiansDpEvent", "TruncatedSubsampledGaussianDpEvent")
+        if kind(event) in sampled and relation == "REPLACE_ONE":
             return "neighboring_relation must not be REPLACE_ONE for Poisson sampling; udp.Accountant can by loss distributions"
         return None
 
@@ -131,9 +132,12 @@ class RdpAccountant(NativeAccountant):
         return self.get_epsilon_and_optimal_order(target_delta)[0]
 
     def get_delta_and_optimal_order(self, target_epsilon: float) -> tuple[float, float]:
-        """The smallest delta at `target_epsilon`, and its order."""
+        """The smallest delta at `target_epsilon`, which may be negative, and its order."""
         if self._is_non_private:
             return 1, math.inf
+        if target_epsilon < 0:
+            delta, order = compute_delta(self._orders.tolist(), self._rdp.tolist(), -target_epsilon)
+            return exchanged(target_epsilon, delta), order
         return compute_delta(self._orders.tolist(), self._rdp.tolist(), target_epsilon)
 
     def get_delta(self, target_epsilon: float) -> float:
