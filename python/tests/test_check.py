@@ -169,6 +169,8 @@ def test_noise_of_the_global_generators_is_found_and_their_states_are_put_back()
     # One of several arrays, and whole numbers that might be equal by chance.
     parts = lambda: {"w": of_system(), "b": (of_system(3), np.random.laplace(size=2))}  # noqa: E731
     assert [text.split(" gave")[0] for text in of_noise(parts)] == ["draw()['b'][1]"]
+    many = lambda: [np.random.standard_normal(3) for _ in range(150)]  # noqa: E731
+    assert [text.split(" (")[0] for text in of_noise(many)] == ["draw()[0] and 149 other arrays gave the same values twice"]
     assert of_noise(lambda: np.random.randint(0, 2, size=1))
     assert random.getstate() == before[0]
     assert all(np.array_equal(*pair) for pair in zip(before[1], np.random.get_state(), strict=True))
@@ -344,6 +346,16 @@ def test_loaders_of_torch_are_known():
     ]
     twice = loaders.DataLoader(data, batch_size=50, sampler=loaders.RandomSampler(data, replacement=True))
     assert [finding.rule for finding in udp.check.draws(twice, rate=0.05).findings][:1] == ["drawn-more-than-once"]
+
+    class Own(loaders.Sampler):
+        def __iter__(self):
+            yield from ((torch.rand(SIZE) < 0.05).nonzero().flatten() for _ in range(20))
+
+    # A batch sampler of one's own is unknown, and not the sampler that the loader makes and never asks. Its numbers are tensors.
+    own_batches = loaders.DataLoader(data, batch_sampler=Own())
+    report = udp.check.loader(own_batches, claimed=poisson(), draw=of_system)
+    assert [(finding.rule, finding.severity) for finding in report.findings] == [("unknown-sampler", "warning")]
+    assert udp.check.draws(own_batches, rate=0.05).findings == ()
     ordered = loaders.DataLoader(data, batch_size=50, drop_last=True)
     assert {finding.rule for finding in udp.check.loader(ordered).errors} == {"order-is-known", "drop-last"}
     sampler = udp.PoissonUsers(SIZE, 0.05, rounds=9)

@@ -242,14 +242,19 @@ def _spread(noise_std: float, of_sum: float, normaliser: float) -> list[Finding]
 
 def _drawn_noise(draw: Callable[[], Any]) -> list[Finding]:
     """Noise that comes out twice after equal seeds, whether a global generator gives it or one that `draw` seeds itself."""
+    found = _repeated(draw)
+    if not found:
+        return []
+    others = f" and {len(found) - 1} other arrays" if len(found) > 1 else ""
+    values = sum(array.size for array in found)
     return [
         Finding(
             "noise-from-a-global-generator",
             "error",
-            f"draw(){found.place} gave the same values twice ({found.size} of them), after equal seeds of {_and(found.generators)}",
+            f"draw(){found[0].place}{others} gave the same values twice ({values} of them), after equal seeds of "
+            f"{_and(found[0].generators)}",
             "Draw from a generator that 32 bytes of the system seed at each start, or let udp.Session or udp.NoiseKey.random() draw",
         )
-        for found in _repeated(draw)
     ]
 
 
@@ -314,7 +319,10 @@ def _drawn(loader: Any, size: int | None, findings: list[Finding]) -> _Drawn:
                 "Let the draws decide how many examples a batch has",
             )
         )
-    return _of_torch(sampler if sampler is not None else batches, batch_size, size, findings)
+    if batches is not None:
+        # A loader with a batch sampler of its own still has a sampler, which nobody asks.
+        sampler = getattr(batches, "sampler", batches)
+    return _of_torch(sampler, batch_size, size, findings)
 
 
 def _of_opacus(loader: Any, batches: Any, size: int | None, findings: list[Finding]) -> _Drawn:
