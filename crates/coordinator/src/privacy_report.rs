@@ -84,7 +84,7 @@ impl Claims<'_> {
         };
         let mut statements = match self.service {
             Some(file) => service::statements(self, file),
-            None => statements(self.task, self.counts, self.plan),
+            None => statements(self.task, self.vocabulary, self.counts, self.plan),
         };
         statements.extend(self.assumption.map(str::to_owned));
         Ok(PrivacyReport {
@@ -110,7 +110,11 @@ impl Claims<'_> {
     #[must_use]
     pub fn training(&self, report: &PrivacyReport, source_sha256: String) -> Training {
         if !report.private {
-            return Training::NotPrivate { source_sha256 };
+            return Training::NotPrivate {
+                source_sha256,
+                // Nobody knows what the program of a session reads.
+                from_people: self.task.model.is_external(),
+            };
         }
         // PRIVACY: words without a guarantee leave the model without one.
         let stated = match self.plan.selection() {
@@ -188,8 +192,26 @@ impl Claims<'_> {
     }
 }
 
+/// The sentence about words that no record speaks of. Reports of earlier versions lack it.
+pub const DECLARED_WORDS: &str = " The words are declared public by the run file.";
+
+/// The sentence about the words of a model; empty where they are not a person's claim.
+fn of_words(config: &TaskConfig, vocabulary: VocabProvenance) -> &'static str {
+    match vocabulary {
+        VocabProvenance::File | VocabProvenance::PublicCorpus if !config.model.is_external() => {
+            DECLARED_WORDS
+        }
+        _ => "",
+    }
+}
+
 /// The statements that a reader needs to use the guarantee; empty where there is none.
-fn statements(config: &TaskConfig, counts: ParameterCounts, plan: &PrivacyPlan) -> Vec<String> {
+fn statements(
+    config: &TaskConfig,
+    vocabulary: VocabProvenance,
+    counts: ParameterCounts,
+    plan: &PrivacyPlan,
+) -> Vec<String> {
     if config.privacy.is_none() {
         return Vec::new();
     }
@@ -244,12 +266,13 @@ fn statements(config: &TaskConfig, counts: ParameterCounts, plan: &PrivacyPlan) 
         "Setting: central differential privacy. The operator, who runs the training, is trusted to run it as configured.".to_owned(),
         format!(
             "Data accesses covered: this training run over the training partition{}. Choosing hyper-parameters or a checkpoint by \
-             looking at results is not covered, nor is the choice of the vocabulary or of caps.{}",
+             looking at results is not covered, nor is the choice of the vocabulary or of caps.{}{}",
             match plan.selection() {
                 Some(_) => ", and by `selected` all candidates of its private sweep, whose score was computed on text that sweep.json \
                             declares public; only that choice of hyper-parameters is covered",
                 None => "",
             },
+            of_words(config, vocabulary),
             plan.start().map_or("", StartCost::statement)
         ),
         "Mechanism output: the sequence of noised average updates, so every intermediate model and the final model.safetensors are covered. Not covered: metrics.jsonl, ledger.jsonl, report.html and the held-out partitions, which hold exact statistics.".to_owned(),

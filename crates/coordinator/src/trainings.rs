@@ -1,7 +1,9 @@
 //! The trainings of a model, as its file describes them; a run that starts from the model composes them.
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use undertone_accounting::Adjacency;
+use undertone_present::numbers::hex;
 
 /// One training that went into a model.
 ///
@@ -16,6 +18,9 @@ pub enum Training {
     NotPrivate {
         /// Name of the text.
         source_sha256: String,
+        /// `true` if the record of the text says that it was made from people's text. Without a record, the run file declares it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        from_people: bool,
     },
     /// Training with noise.
     Private {
@@ -29,6 +34,14 @@ pub enum Training {
         /// `true` if the noise came from a known seed, so that the guarantee is for study only.
         seeded: bool,
     },
+}
+
+/// The name of the text of all sessions. A session does not know which text its program reads.
+///
+/// PRIVACY: a run that starts from the model of a session counts this name as its own text.
+#[must_use]
+pub fn unknown_source() -> String {
+    hex(&Sha256::digest(b"undertone source\0session"))
 }
 
 /// An (epsilon, delta) that a model's file states.

@@ -193,7 +193,7 @@ fn every_family_predicts_the_probabilities_of_its_model() {
     for spec in FAMILIES {
         let model = serde_json::from_str::<ModelSpec>(spec).unwrap().build(9).unwrap();
         let parameters = parameters(model.as_ref());
-        let bytes = model.write_params(&parameters, None).unwrap();
+        let bytes = model.write_params(&parameters, "a test").unwrap();
         let mut service = service(plan(SumMode::Plain), spec, bytes, parameters.len(), None);
         let folder = tempfile::tempdir().unwrap();
         let (mut device, clock) = device(&folder, 256 << 20);
@@ -238,10 +238,10 @@ fn a_model_with_adapters_predicts_by_its_frozen_parameters_too() {
     let spec = r#"{"family": "transformer", "layers": 1, "width": 8, "heads": 2, "context": 16, "lora": {"rank": 2, "alpha": 4.0}}"#;
     let typed: ModelSpec = serde_json::from_str(spec).unwrap();
     let base = typed.without_lora().build(9).unwrap();
-    let frozen = base.write_params(&parameters(base.as_ref()), None).unwrap();
+    let frozen = base.write_params(&parameters(base.as_ref()), "a test").unwrap();
     let model = typed.load(9, &frozen).unwrap().model;
     let parameters = parameters(model.as_ref());
-    let bytes = weights::to_safetensors(model.layout(), &parameters, None).unwrap();
+    let bytes = weights::to_safetensors(model.layout(), &parameters, "a test").unwrap();
     let mut service = service(plan(SumMode::Plain), spec, bytes, parameters.len(), Some(frozen));
     let folder = tempfile::tempdir().unwrap();
     let (mut device, clock) = device(&folder, 256 << 20);
@@ -257,7 +257,7 @@ fn an_evaluation_counts_as_the_update_of_an_evaluation_task_does() {
     let spec = FAMILIES[0];
     let model = serde_json::from_str::<ModelSpec>(spec).unwrap().build(9).unwrap();
     let parameters = parameters(model.as_ref());
-    let bytes = model.write_params(&parameters, None).unwrap();
+    let bytes = model.write_params(&parameters, "a test").unwrap();
     let mut service = service(evaluation(SumMode::Plain), spec, bytes, parameters.len(), None);
     let folder = tempfile::tempdir().unwrap();
     let (mut device, clock) = device(&folder, 256 << 20);

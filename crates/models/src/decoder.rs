@@ -355,7 +355,7 @@ mod tests {
         let mut spec = serde_json::to_value(&specs()[5]).unwrap();
         let base = specs()[5].build(IDS).unwrap();
         let params = singles(base.layout().len(), 5);
-        let file = base.write_params(&params, None).unwrap();
+        let file = base.write_params(&params, "a test").unwrap();
         spec["lora"] = serde_json::json!({ "rank": 2, "alpha": 3.0 });
         let spec: ModelSpec = serde_json::from_value(spec).unwrap();
         let model = spec.load(IDS, &file).unwrap().model;

@@ -97,7 +97,7 @@ pub trait SequenceModel: Send + Sync {
     ///
     /// # Errors
     /// A parameter count that is not the model's.
-    fn write_params(&self, params: &[f32], description: Option<&str>) -> Result<Vec<u8>> {
+    fn write_params(&self, params: &[f32], description: &str) -> Result<Vec<u8>> {
         weights::to_safetensors(self.layout(), params, description)
     }
 
@@ -106,7 +106,7 @@ pub trait SequenceModel: Send + Sync {
     ///
     /// # Errors
     /// As [`write_params`](Self::write_params).
-    fn write_merged(&self, params: &[f32], description: Option<&str>) -> Result<Vec<u8>> {
+    fn write_merged(&self, params: &[f32], description: &str) -> Result<Vec<u8>> {
         self.write_params(params, description)
     }
 

@@ -420,7 +420,7 @@ mod tests {
         assert_eq!(trained.len(), 2 * 3 * (8 + 24 + 32 + 8));
         let base = spec.without_lora().build(9).unwrap();
         assert_eq!(base.layout(), &spec.without_lora().layout(9).unwrap());
-        let bytes = base.write_params(&base.initial_params(1), None).unwrap();
+        let bytes = base.write_params(&base.initial_params(1), "a test").unwrap();
         let Loaded { model, parameters } = spec.load(9, &bytes).unwrap();
         assert_eq!((model.layout(), parameters), (&trained, None));
         assert_eq!(model.frozen(), base.initial_params(1));
@@ -466,7 +466,7 @@ mod tests {
             unit_norm: true,
         };
         let small = dplm(2).build(9).unwrap();
-        let bytes = small.write_params(&small.initial_params(1), None).unwrap();
+        let bytes = small.write_params(&small.initial_params(1), "a test").unwrap();
         let error = dplm(4000).load(400_000, &bytes).err().unwrap();
         assert!(matches!(error, ModelError::TensorShape { .. }), "{error}");
     }

@@ -160,14 +160,14 @@ impl SequenceModel for Transformer {
         }
     }
 
-    fn write_params(&self, params: &[f32], description: Option<&str>) -> Result<Vec<u8>> {
+    fn write_params(&self, params: &[f32], description: &str) -> Result<Vec<u8>> {
         match &self.adapters {
             Some(adapters) => self.write_adapted(adapters, params, description),
             None => weights::to_safetensors(&self.layout, params, description),
         }
     }
 
-    fn write_merged(&self, params: &[f32], description: Option<&str>) -> Result<Vec<u8>> {
+    fn write_merged(&self, params: &[f32], description: &str) -> Result<Vec<u8>> {
         let (model, params) = self.merged(params)?;
         weights::to_safetensors(&model.layout, &params, description)
     }

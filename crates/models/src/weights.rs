@@ -22,15 +22,31 @@ pub(crate) const DESCRIPTION_KEY: &str = "undertone";
 
 /// Writes parameters as f32 tensors under the layout's names, with a description (such as JSON) in the header.
 ///
+/// PRIVACY: the description says what the model was trained on. It is not optional, so that no writer of a model can forget it.
+///
 /// The same parameters and description give the same bytes; that is why there is one description and no map, whose order
 /// the format leaves open.
 ///
 /// # Errors
 /// A parameter count that is not the layout's.
-pub fn to_safetensors(layout: &ParamLayout, params: &[f32], description: Option<&str>) -> Result<Vec<u8>> {
+pub fn to_safetensors(layout: &ParamLayout, params: &[f32], description: &str) -> Result<Vec<u8>> {
     check_count("parameter", layout.len(), params.len())?;
-    let description = description.map(|text| (DESCRIPTION_KEY, text));
-    serialized(layout, params, str::to_owned, description)
+    serialized(
+        layout,
+        params,
+        str::to_owned,
+        Some((DESCRIPTION_KEY, description)),
+    )
+}
+
+/// Writes parameters as [`to_safetensors`] does, without a description. These bytes are no file of a model: they are read back at
+/// once, or a signed plan hands them to devices.
+///
+/// # Errors
+/// A parameter count that is not the layout's.
+pub fn tensors_alone(layout: &ParamLayout, params: &[f32]) -> Result<Vec<u8>> {
+    check_count("parameter", layout.len(), params.len())?;
+    serialized(layout, params, str::to_owned, None)
 }
 
 /// The entry that the readers of `transformers` ask for: tensors are laid out as PyTorch has them.
@@ -226,7 +242,7 @@ mod tests {
 
     fn check(shapes: &[(&str, &[usize])], value: f32, message: &str) {
         let stored = layout(shapes);
-        let bytes = to_safetensors(&stored, &vec![value; stored.len()], None).unwrap();
+        let bytes = tensors_alone(&stored, &vec![value; stored.len()]).unwrap();
         let error = from_safetensors(&layout(&[("a", &[2, 3]), ("b", &[4])]), &bytes).unwrap_err();
         assert_eq!(error.to_string(), message);
     }
@@ -235,10 +251,10 @@ mod tests {
     fn parameters_and_description_survive_a_file() {
         let layout = layout(&[("a", &[2, 3]), ("b", &[4])]);
         let params: Vec<f32> = (0..10).map(|i| i as f32 / 3.0).collect();
-        let bytes = to_safetensors(&layout, &params, Some("a test")).unwrap();
+        let bytes = to_safetensors(&layout, &params, "a test").unwrap();
         assert_eq!(from_safetensors(&layout, &bytes).unwrap(), params);
         assert_eq!(description(&bytes).unwrap().as_deref(), Some("a test"));
-        let plain = to_safetensors(&layout, &params, None).unwrap();
+        let plain = tensors_alone(&layout, &params).unwrap();
         assert_eq!(description(&plain).unwrap(), None);
         for file in [plain.clone(), bytes.clone()] {
             let described = describe(file, "a longer description than before").unwrap();
@@ -285,7 +301,7 @@ mod tests {
             let error = from_safetensors(&layout, &bytes[..cut]).unwrap_err();
             assert!(matches!(error, ModelError::MalformedWeights { .. }), "{error}");
         }
-        let error = to_safetensors(&layout, &[0.0; 5], None).unwrap_err();
+        let error = to_safetensors(&layout, &[0.0; 5], "a test").unwrap_err();
         assert_eq!(
             error.to_string(),
             "the model has 6 parameters, but the parameter slice has 5 values"

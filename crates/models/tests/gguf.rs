@@ -138,10 +138,10 @@ fn a_reader_of_the_format_finds_settings_and_tensors() {
         ("tokenizer.ggml.add_bos_token".to_owned(), Value::Bool(true)),
     ];
     let kind = TensorType::F32;
-    let written = write(&model, &params, "a name", &tokenizer, kind).unwrap();
+    let written = write(&model, &params, ("a name", "a test"), &tokenizer, kind).unwrap();
     assert_eq!(
         written,
-        write(&model, &params, "a name", &tokenizer, kind).unwrap()
+        write(&model, &params, ("a name", "a test"), &tokenizer, kind).unwrap()
     );
     let (settings, tensors) = parse(&written.bytes);
     assert_eq!(written.tensors.values().sum::<usize>(), tensors.len());
@@ -179,7 +179,7 @@ fn a_reader_of_the_format_finds_settings_and_tensors() {
 #[test]
 fn gains_of_gemma_stand_as_they_multiply() {
     let (model, params) = model("gemma", |_| {});
-    let written = write(&model, &params, "", &[], TensorType::F32).unwrap();
+    let written = write(&model, &params, ("", ""), &[], TensorType::F32).unwrap();
     let (settings, tensors) = parse(&written.bytes);
     assert_eq!(settings["general.architecture"], "gemma");
     let range = model.layout().range("b0.norm1").unwrap();
@@ -200,7 +200,7 @@ fn wide() -> (Transformer, Vec<f32>) {
 #[test]
 fn matrices_of_every_type_are_near_those_of_the_model_and_gains_are_equal() {
     let (model, params) = wide();
-    let in_type = |kind| write(&model, &params, "", &[], kind).unwrap();
+    let in_type = |kind| write(&model, &params, ("", ""), &[], kind).unwrap();
     let (_, exact) = parse(&in_type(TensorType::F32).bytes);
     for (kind, file_type, of_value, of_largest) in [
         (TensorType::F16, "1", 2f32.powi(-11), 0.0),
@@ -244,19 +244,19 @@ fn a_value_beyond_the_type_is_refused_by_the_name_of_its_tensor() {
     let (model, mut params) = wide();
     let range = model.layout().range("b0.down").unwrap();
     params[range.start] = 1e6;
-    let error = write(&model, &params, "", &[], TensorType::F16).unwrap_err();
+    let error = write(&model, &params, ("", ""), &[], TensorType::F16).unwrap_err();
     assert_eq!(
         error.to_string(),
         "tensor `blk.0.ffn_down.weight`: value 1000000 at index 0 is out of the range of F16, up to 65504"
     );
-    assert!(write(&model, &params, "", &[], TensorType::Bf16).is_ok());
+    assert!(write(&model, &params, ("", ""), &[], TensorType::Bf16).is_ok());
 }
 
 #[test]
 fn what_llama_cpp_does_not_compute_is_refused() {
     let refused = |folder: &str, change: fn(&mut ModelSpec)| {
         let (model, _) = model(folder, change);
-        write(&model, &model.initial_params(1), "", &[], TensorType::F32)
+        write(&model, &model.initial_params(1), ("", ""), &[], TensorType::F32)
             .unwrap_err()
             .to_string()
     };

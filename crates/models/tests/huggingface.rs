@@ -114,7 +114,7 @@ fn written_files_and_configurations_come_back() {
         let config = Config::parse(&file(folder, "config.json")).unwrap();
         let (model, params) = read(&config, &shards(folder)).unwrap();
         for max_bytes in [u64::MAX, 5000, 1] {
-            let mut written = huggingface::write(&model, &params, max_bytes).unwrap();
+            let mut written = huggingface::write(&model, &params, max_bytes, "a test").unwrap();
             let again = Config::parse(&huggingface::config_json(&model, 1, 2).unwrap()).unwrap();
             assert_eq!(again.family(), config.family(), "{folder}");
             again.check(config.spec(), config.vocab()).unwrap();

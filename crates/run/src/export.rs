@@ -21,7 +21,7 @@ use crate::error::{Result, RunError};
 use crate::files::names::{CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE, VOCAB_FILE};
 use crate::files::{read, vocabulary_file, write_atomic};
 use crate::huggingface::{CONFIG, INDEX};
-use crate::initial_model::{Description, GPT2_CONFIG};
+use crate::initial_model::{Description, GPT2_CONFIG, description_of, trainings_of};
 
 /// Names and shapes of an exported model's tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -153,9 +153,7 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
         check_replaceable(folder)?;
     }
     let own = weights::description(&read(&run_dir.join(MODEL_FILE))?)?;
-    let own = own.and_then(|text| serde_json::from_str::<Description>(&text).ok());
-    let (rounds, trained_on) = own.map_or((0, Vec::new()), |own| (own.rounds, own.trained_on));
-    let description = Description::new(&spec.without_lora(), rounds, &vocab, trained_on).to_json()?;
+    let description = described(own, &run_dir.join(MODEL_FILE), &spec.without_lora(), &vocab)?.to_json()?;
     let words = read(&vocabulary_file(run_dir))?;
     let source = Source {
         spec: &spec,
@@ -176,7 +174,7 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
             vec![(GGUF_FILE.to_owned(), written.bytes)]
         }
         Layout::Undertone => {
-            let bytes = model.write_merged(&parameters, Some(&description))?;
+            let bytes = model.write_merged(&parameters, &description)?;
             vec![(MODEL_FILE.to_owned(), bytes)]
         }
     };
@@ -202,6 +200,23 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
             .lora()
             .filter(|_| layout != Layout::Peft)
             .map(|lora| lora.rank),
+    })
+}
+
+/// The description of the exported model, from that of the run's own model.
+fn described(own: Option<String>, path: &Path, spec: &ModelSpec, vocab: &Vocab) -> Result<Description> {
+    let own = description_of(own, path)?;
+    // PRIVACY: the model of an early version is not taken for one that was never trained.
+    let trained_on = trainings_of(own.as_ref(), path)?;
+    let rounds = own.as_ref().map_or(0, |own| own.rounds);
+    let made = Description::new(spec, rounds, vocab, trained_on);
+    Ok(match own {
+        Some(own) => Description {
+            vocabulary_provenance: own.vocabulary_provenance,
+            obstacles: own.obstacles,
+            ..made
+        },
+        None => made,
     })
 }
 
@@ -291,7 +306,7 @@ impl Source<'_> {
                 format!("{} of {:?}", layout.name(), self.spec.family()),
             ));
         };
-        let merged = whole.read_params(&self.model.write_merged(self.parameters, None)?)?;
+        let merged = whole.read_params(&self.model.write_merged(self.parameters, self.description)?)?;
         Ok((whole, merged))
     }
 
@@ -302,7 +317,7 @@ impl Source<'_> {
         let mut text = serde_json::to_vec_pretty(&config)
             .map_err(|error| RunError::value("model", "values that JSON can hold", error))?;
         text.push(b'\n');
-        let weights = weights::describe(gpt2::write(&whole, &merged)?, self.description)?;
+        let weights = gpt2::write(&whole, &merged, self.description)?;
         Ok(vec![
             (MODEL_FILE.to_owned(), weights),
             (GPT2_CONFIG.to_owned(), text),
@@ -312,12 +327,7 @@ impl Source<'_> {
     fn huggingface(&self, shard_bytes: u64) -> Result<Files> {
         let (whole, merged) = self.whole(Layout::HuggingFace, "llama")?;
         let ids = self.vocab.special();
-        let mut files = huggingface::write(&whole, &merged, shard_bytes)?;
-        // Every file tells what its model was trained on, so that a part of an export does not lose it.
-        for (name, bytes) in files.iter_mut().filter(|(name, _)| name != INDEX) {
-            debug_assert!(name.ends_with(".safetensors"));
-            *bytes = weights::describe(std::mem::take(bytes), self.description)?;
-        }
+        let mut files = huggingface::write(&whole, &merged, shard_bytes, self.description)?;
         let config = huggingface::config_json(&whole, ids.bos, ids.eos)?;
         files.push((CONFIG.to_owned(), config));
         Ok(files)
@@ -334,8 +344,7 @@ impl Source<'_> {
         let whole = self.spec.transformer(self.vocab.len())?;
         let whole = whole.ok_or(undertone_models::ModelError::NoBase)?;
         let adapted = whole.with_lora(self.model.frozen().to_vec(), lora)?;
-        let (config, tensors) = peft::write(&adapted, self.parameters, lora)?;
-        let tensors = weights::describe(tensors, self.description)?;
+        let (config, tensors) = peft::write(&adapted, self.parameters, lora, self.description)?;
         Ok(vec![
             (peft::MODEL_FILE.to_owned(), tensors),
             (peft::CONFIG_FILE.to_owned(), config),
@@ -344,11 +353,8 @@ impl Source<'_> {
 
     fn gguf(&self, words: &[u8], kind: TensorType) -> Result<gguf::Written> {
         let (whole, merged) = self.whole(Layout::Gguf, "llama")?;
-        let mut settings = tokenizer::settings(self.vocab, words, whole.sizes().vocab);
-        settings.push((
-            "undertone.description".to_owned(),
-            gguf::Value::Text(self.description.to_owned()),
-        ));
-        Ok(gguf::write(&whole, &merged, "undertone", &settings, kind)?)
+        let settings = tokenizer::settings(self.vocab, words, whole.sizes().vocab);
+        let named = ("undertone", self.description);
+        Ok(gguf::write(&whole, &merged, named, &settings, kind)?)
     }
 }

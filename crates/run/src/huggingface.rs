@@ -93,8 +93,7 @@ impl Weights {
         let mut described: Option<Option<String>> = None;
         for name in &self.shards {
             let path = &self.folder.join(name);
-            let own =
-                weights::description_in_header(&header(path)?).map_err(|error| unusable(path, error))?;
+            let own = description_of(path)?;
             match &described {
                 Some(first) if *first != own => {
                     let message = format!(
@@ -135,7 +134,7 @@ impl Weights {
 
     /// The parameters as a file in the layout of this program.
     pub(crate) fn rewritten(&self, model: &Transformer) -> Result<Vec<u8>> {
-        Ok(model.write_params(&self.parameters(model)?, None)?)
+        Ok(weights::tensors_alone(model.layout(), &self.parameters(model)?)?)
     }
 }
 
@@ -156,6 +155,11 @@ fn check_plain(path: &Path) -> Result<()> {
             "expected a plain file, got a folder, a pipe or a device",
         )),
     }
+}
+
+/// The description in the header of a file of tensors, without its tensors.
+pub(crate) fn description_of(path: &Path) -> Result<Option<String>> {
+    weights::description_in_header(&header(path)?).map_err(|error| unusable(path, error))
 }
 
 /// The length and the header of a file of tensors, without its tensors.

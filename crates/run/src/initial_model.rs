@@ -8,14 +8,14 @@ use std::path::Path;
 
 use rand_core::Rng;
 use serde::{Deserialize, Serialize};
-use undertone_data::Vocab;
+use undertone_data::{Vocab, VocabProvenance};
 use undertone_models::{ModelSpec, SequenceModel};
 
 use crate::error::{Result, RunError};
 pub use adapters::add_adapters;
 pub(crate) use adapters::{AdapterFolder, trainings};
-pub(crate) use file::GPT2_CONFIG;
 use file::ModelFile;
+pub(crate) use file::{GPT2_CONFIG, description_of, trainings_of};
 pub(crate) use source::source_sha256;
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::task::check_initial_model;
@@ -24,31 +24,63 @@ pub(crate) use undertone_coordinator::trainings::Training;
 /// The description of a model in the header of its `model.safetensors`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Description {
-    /// The model.
-    pub model: ModelSpec,
+    /// The model; `None` for one that another program trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelSpec>,
     /// Number of rounds (or steps of pre-training) that the model was trained for.
     pub rounds: u64,
-    /// Name of the vocabulary file beside the model: `vocab.txt` or `tokenizer.json`.
-    pub vocabulary: String,
+    /// Name of the vocabulary file beside the model: `vocab.txt` or `tokenizer.json`. `None` for a session, which knows none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vocabulary: Option<String>,
     /// Digest of that file; files written before it was recorded have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vocabulary_sha256: Option<String>,
+    /// The origin of the words, where they are not private. Without it, a run file declares them public.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vocabulary_provenance: Option<VocabProvenance>,
     /// The trainings of the model, first to last; empty in files written before they were recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trained_on: Vec<Training>,
+    /// Everything about people that the stated guarantee does not bound; empty where nothing is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub obstacles: Vec<String>,
 }
 
 impl Description {
     /// The description of a model trained with these words, by these trainings.
     #[must_use]
     pub(crate) fn new(model: &ModelSpec, rounds: u64, vocab: &Vocab, trained_on: Vec<Training>) -> Self {
+        let provenance = Some(vocab.provenance());
         Self {
-            model: model.clone(),
-            rounds,
-            vocabulary: vocab.file_name().to_owned(),
+            model: Some(model.clone()),
+            vocabulary: Some(vocab.file_name().to_owned()),
             vocabulary_sha256: Some(vocab.digest()),
-            trained_on,
+            vocabulary_provenance: provenance.filter(|&origin| origin == VocabProvenance::TrainingData),
+            ..Self::of_session(rounds, trained_on)
         }
+    }
+
+    /// The description of a model that another program trained by a session. What the program started from is not known.
+    #[must_use]
+    pub(crate) fn of_session(rounds: u64, trained_on: Vec<Training>) -> Self {
+        Self {
+            model: None,
+            rounds,
+            vocabulary: None,
+            vocabulary_sha256: None,
+            vocabulary_provenance: None,
+            trained_on,
+            obstacles: Vec::new(),
+        }
+    }
+
+    /// `true` if the file says that these words are not private.
+    fn is_of_people(&self, vocab: &Vocab) -> bool {
+        self.vocabulary_provenance == Some(VocabProvenance::TrainingData)
+            && self
+                .vocabulary_sha256
+                .as_ref()
+                .is_none_or(|own| *own == vocab.digest())
     }
 
     /// The description as the JSON text of the header.
@@ -69,6 +101,15 @@ impl Description {
 /// cannot be understood, or that states values that are no guarantee.
 pub fn trained_on(file: &Path) -> Result<Vec<Training>> {
     ModelFile::read(file)?.trained_on()
+}
+
+/// `true` if the model in a file was trained over these words, and the file says that they are not private.
+///
+/// # Errors
+/// The errors of [`trained_on`].
+pub fn words_are_of_people(file: &Path, vocab: &Vocab) -> Result<bool> {
+    let description = file::description_at(file)?;
+    Ok(description.is_some_and(|own| own.is_of_people(vocab)))
 }
 
 /// The model of a run. Adapters are added to the parameters of the file, relative to `base`, which stay as they are: those of

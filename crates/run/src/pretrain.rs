@@ -350,6 +350,7 @@ impl<'a> Pretraining<'a> {
         self.checkpoint()?;
         self.trainings.push(Training::NotPrivate {
             source_sha256: source_sha256(&config.data)?,
+            from_people: false,
         });
         let (words, parameters) = (corpus.vocab(), &self.parameters);
         directory.write_model(&config.model, self.step, words, model, parameters, self.trainings)?;

@@ -21,6 +21,7 @@ use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::privacy_report::Claims;
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry, PrivacyReport};
 use undertone_coordinator::task::{Algorithm, ClipConfig};
+use undertone_coordinator::trainings::unknown_source;
 use undertone_models::weights;
 use undertone_text::VocabProvenance;
 
@@ -29,6 +30,7 @@ use crate::driver::workspace::{self, RunDirectory};
 use crate::driver::{FINISHED_FILES, MODEL_FILE, fresh_bytes, fresh_number};
 use crate::error::{Result, RunError};
 use crate::files;
+use crate::initial_model::{Description, Training};
 use crate::manifest::Manifest;
 use crate::store::{FileStore, RunStore};
 
@@ -320,8 +322,12 @@ impl Session {
             ));
         }
         let layout = self.config.task.model.layout(0)?;
-        let bytes = weights::to_safetensors(&layout, parameters, None)?;
-        self.write_privacy(head)?;
+        let report = self.write_privacy(head)?;
+        let entries = self.store.lines()?;
+        let planned = self.people.planned.clone();
+        let claims = claims(&self.config, head.plan(), self.counts(), planned, &entries);
+        let description = described(&claims, &report, head.round()).to_json()?;
+        let bytes = weights::to_safetensors(&layout, parameters, &description)?;
         let folder = self.directory.path();
         files::write_atomic(&folder.join(MODEL_FILE), &bytes)?;
         Manifest::of(folder, &FINISHED_FILES, head.round(), head.chain().head())?.write(folder)?;
@@ -458,6 +464,14 @@ pub(crate) fn claims<'a>(
     }
 }
 
+/// The description of a session's model. A session knows neither what its program started from nor the text that it read.
+///
+/// PRIVACY: the model was trained on people's text, so a run that starts from it counts the guarantee as one on its own text.
+pub(crate) fn described(claims: &Claims<'_>, report: &PrivacyReport, rounds: u64) -> Description {
+    let own = claims.training(report, unknown_source());
+    Description::of_session(rounds, vec![Training::Undescribed {}, own])
+}
+
 /// The population of a session, whose ledger says the number of kept examples with example-level sampling.
 pub(crate) fn population(config: &SessionConfig, kept: Option<f64>) -> Population {
     Population {
@@ -471,7 +485,7 @@ pub(crate) fn reads_counts(config: &SessionConfig) -> bool {
     config.task.user_update.algorithm == Algorithm::Els
 }
 
-/// Max size in bytes of the model file of a layout: its values, with 4 MiB, or 256 bytes per tensor, for names and shapes.
+/// Max size in bytes of the model file of a layout: its values, with 4 MiB, or 256 bytes per tensor, for names, shapes and a description.
 pub(crate) fn max_model_bytes(layout: &ParamLayout) -> u64 {
     4 * layout.len() as u64 + (256 * layout.tensors().len() as u64).max(4 << 20)
 }

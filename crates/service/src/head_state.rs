@@ -46,13 +46,13 @@ pub struct Place {
     pub attempt: u64,
 }
 
-/// The bytes of the model, as devices read them.
+/// The bytes of the model, as devices read them under their signed plan.
 ///
 /// # Errors
 /// [`ServiceError::Value`] where the head trains no model.
 pub fn model(head: &RunHead) -> Result<Vec<u8>> {
     let trained = head.trained().ok_or_else(|| no_model("none"))?;
-    weights::to_safetensors(trained.model.layout(), &trained.parameters, None)
+    weights::tensors_alone(trained.model.layout(), &trained.parameters)
         .map_err(|error| no_model(&error.to_string()))
 }
 

@@ -211,7 +211,7 @@ fn make(
                 &vocab,
                 &randomness,
             )?;
-            let bytes = weights::to_safetensors(model.layout(), &parameters, None);
+            let bytes = weights::tensors_alone(model.layout(), &parameters);
             bytes.map_err(|error| damaged("the initial model", error))?
         }
         // An evaluation serves the models of its training.

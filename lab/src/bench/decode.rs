@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let model = spec.build(WORDS + 3)?;
     let params = model.initial_params(1);
     let description = json!({ "model": spec, "rounds": 0, "vocabulary": "vocab.txt" }).to_string();
-    let file = model.write_params(&params, Some(&description))?;
+    let file = model.write_params(&params, &description)?;
     std::fs::write(folder.path().join("model.safetensors"), file)?;
     let bandwidths: Vec<f64> = (1..=arguments.threads as usize)
         .map(|threads| reads(&params, threads))

@@ -170,7 +170,7 @@ fn the_start_is_public_only_where_its_file_allows_it() {
     let plain = train_from(&folder, "plain.safetensors", "plain", &[]);
     says(
         &plain,
-        "does not say what it was trained on. It is taken as public on the word of",
+        "does not say what it was trained on. It is declared public by the run file.",
     );
     for name in ["other", "fixed", "from-public", "from-same", "plain"] {
         folder.succeed(format!("verify runs/{name}"));

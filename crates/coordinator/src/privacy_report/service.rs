@@ -1,6 +1,6 @@
 //! The statements of the privacy report of a task of the service.
 
-use super::{COVERS_FOLLOWERS, Claims, StartCost};
+use super::{COVERS_FOLLOWERS, Claims, DECLARED_WORDS, StartCost};
 use crate::task::{AggregationConfig, IdentityLevel, LedgerPlace, SumName, TaskFile, TaskPurpose};
 
 /// Warning of a task whose subjects nobody vouches for.
@@ -23,7 +23,7 @@ pub(super) fn statements(claims: &Claims<'_>, file: &TaskFile) -> Vec<String> {
             .to_owned(),
         format!(
             "Data accesses covered: this task, over the text of the devices that took part. Choosing hyper-parameters or a model \
-             by looking at results is not covered, nor is the choice of the vocabulary.{start}"
+             by looking at results is not covered, nor is the choice of the vocabulary.{DECLARED_WORDS}{start}"
         ),
         format!(
             "Mechanism output: {output}. Not covered: metrics.jsonl and ledger.jsonl, which hold exact counts and times."

@@ -69,7 +69,7 @@ fn model() -> Box<dyn undertone_models::SequenceModel> {
 
 pub(crate) fn model_bytes() -> Vec<u8> {
     let model = model();
-    model.write_params(&model.initial_params(1), None).unwrap()
+    model.write_params(&model.initial_params(1), "a test").unwrap()
 }
 
 /// The encoding of the secure tasks: numbers in fixed point, whose sum a test can read.

@@ -292,7 +292,7 @@ impl Transformer {
         &self,
         adapters: &Adapters,
         params: &[f32],
-        description: Option<&str>,
+        description: &str,
     ) -> Result<Vec<u8>> {
         let layout = both(&adapters.whole, &self.layout)?;
         weights::to_safetensors(&layout, &[&adapters.base, params].concat(), description)

@@ -125,8 +125,8 @@ pub struct Written {
     pub tensors: BTreeMap<TensorType, usize>,
 }
 
-/// The content of a file: the model with adapters added to what they adapt, and the settings of a tokenizer, whose keys begin with
-/// `tokenizer.`. Matrices are rounded to `kind`. The same input gives the same bytes.
+/// The content of a file: the model with adapters added to what they adapt, its name and description, and the settings of a tokenizer,
+/// whose keys begin with `tokenizer.`. Matrices are rounded to `kind`. The same input gives the same bytes.
 ///
 /// # Errors
 /// [`ModelError::NoGguf`] for an architecture that llama.cpp does not compute; [`ModelError::TensorRange`] for a value that the type cannot
@@ -134,7 +134,7 @@ pub struct Written {
 pub fn write(
     model: &Transformer,
     params: &[f32],
-    name: &str,
+    (name, description): (&str, &str),
     tokenizer: &[(String, Value)],
     kind: TensorType,
 ) -> Result<Written> {
@@ -155,6 +155,10 @@ pub fn write(
     }
     settings.extend(sizes_of(sizes, architecture)?);
     settings.extend(tokenizer.iter().cloned());
+    settings.push((
+        "undertone.description".to_owned(),
+        Value::Text(description.to_owned()),
+    ));
     let mut tensors = pieces(&model)
         .iter()
         .map(|piece| tensor(piece, sizes, architecture, &params, kind))

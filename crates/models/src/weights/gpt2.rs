@@ -11,7 +11,7 @@
 //!     architecture: Architecture::GPT2,
 //! };
 //! let model = Transformer::new(sizes)?;
-//! let bytes = gpt2::write(&model, &model.initial_params(1))?;
+//! let bytes = gpt2::write(&model, &model.initial_params(1), "what it was trained on")?;
 //! let (spec, vocab) = gpt2::spec(&bytes)?;
 //! assert_eq!(vocab, 20);
 //! assert_eq!(spec.build(vocab)?.read_params(&bytes)?, model.initial_params(1));
@@ -20,7 +20,7 @@
 
 mod config;
 
-use super::{PYTORCH, append, check, malformed, reserved, serialized};
+use super::{PYTORCH, append, check, describe, malformed, reserved, serialized};
 use crate::{
     error::{ModelError, Result},
     sequence::SequenceModel,
@@ -227,15 +227,18 @@ pub(crate) fn read(model: &Transformer, bytes: &[u8]) -> Result<Vec<f32>> {
     Ok(params)
 }
 
-/// Writes parameters as F32 under GPT-2's names, without prefix, adapters added to what they adapt; the same parameters give
-/// the same bytes.
+/// Writes parameters as F32 under GPT-2's names, without prefix, adapters added to what they adapt, with a description in the header; the
+/// same input gives the same bytes.
 ///
 /// # Errors
 /// A parameter count that is not the model's, rotary positions.
-pub fn write(model: &Transformer, params: &[f32]) -> Result<Vec<u8>> {
+pub fn write(model: &Transformer, params: &[f32], description: &str) -> Result<Vec<u8>> {
     let (model, params) = model.merged(params)?;
     check_architecture(model.sizes())?;
-    serialized(model.layout(), &params, their_name, PYTORCH)
+    describe(
+        serialized(model.layout(), &params, their_name, PYTORCH)?,
+        description,
+    )
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //! let config = Config::parse(config)?;
 //! let model = config.spec().transformer(config.vocab())?.expect("a transformer");
 //! let params = model.initial_params(1);
-//! let written = huggingface::write(&model, &params, u64::MAX)?;
+//! let written = huggingface::write(&model, &params, u64::MAX, "what it was trained on")?;
 //! assert_eq!(written[0].0, "model.safetensors");
 //! let mut reader = huggingface::Reader::new(&config, &model, written[0].1.len() as u64)?;
 //! reader.shard(&written[0].1)?;

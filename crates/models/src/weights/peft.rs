@@ -9,7 +9,7 @@ mod read;
 pub use read::PeftAdapters;
 
 use super::huggingface::Family;
-use super::{PYTORCH, file_of, malformed};
+use super::{PYTORCH, describe, file_of, malformed};
 use crate::error::{ModelError, Result, check_count};
 use crate::sequence::SequenceModel;
 use crate::transformer::{BlockMatrix, LoraSpec, Norm, Transformer};
@@ -137,11 +137,16 @@ fn parts(
 }
 
 /// Settings and tensors of the adapters of a model, whose specification is `lora`: the contents of [`CONFIG_FILE`] and [`MODEL_FILE`].
-/// Two calls with the same parameters write the same bytes.
+/// The header of the tensors has the description. Two calls with the same input write the same bytes.
 ///
 /// # Errors
 /// A parameter count that is not the model's, a model without adapters, an architecture that no layout of `transformers` has.
-pub fn write(model: &Transformer, params: &[f32], lora: &LoraSpec) -> Result<(Vec<u8>, Vec<u8>)> {
+pub fn write(
+    model: &Transformer,
+    params: &[f32],
+    lora: &LoraSpec,
+    description: &str,
+) -> Result<(Vec<u8>, Vec<u8>)> {
     check_count("parameter", model.layout().len(), params.len())?;
     let sizes = model.sizes();
     let gpt2 = sizes.architecture.norm == Norm::Layer;
@@ -213,5 +218,5 @@ pub fn write(model: &Transformer, params: &[f32], lora: &LoraSpec) -> Result<(Ve
     config.push(b'\n');
     let views = tensors.iter();
     let views = views.map(|(name, shape, bytes)| (name.clone(), &shape[..], &bytes[..]));
-    Ok((config, file_of(views, PYTORCH)?))
+    Ok((config, describe(file_of(views, PYTORCH)?, description)?))
 }

@@ -289,7 +289,7 @@ impl RunDirectory {
         trained_on: Vec<Training>,
     ) -> Result<()> {
         let description = Description::new(spec, rounds, words, trained_on).to_json()?;
-        let bytes = model.write_params(parameters, Some(&description))?;
+        let bytes = model.write_params(parameters, &description)?;
         files::write_atomic(&self.file(MODEL_FILE), &bytes)
     }
 

@@ -155,16 +155,17 @@ mod tests {
         let base = whole.initial_params(3);
         fs::write(
             folder.path().join("base"),
-            whole.write_params(&base, None).unwrap(),
+            weights::tensors_alone(whole.layout(), &base).unwrap(),
         )
         .unwrap();
         let adapted = whole.with_lora(base, &lora).unwrap();
         let parameters: Vec<f32> = (0..adapted.layout().len())
             .map(|index| (index as f32 * 0.37).sin() / 4.0)
             .collect();
-        let (config, tensors) = peft::write(&adapted, &parameters, &lora).unwrap();
-        let description = Description::new(&spec(None), 7, &words, trained_on);
-        let tensors = weights::describe(tensors, &description.to_json().unwrap()).unwrap();
+        let description = Description::new(&spec(None), 7, &words, trained_on)
+            .to_json()
+            .unwrap();
+        let (config, tensors) = peft::write(&adapted, &parameters, &lora, &description).unwrap();
         let out = folder.path().join("adapters");
         fs::create_dir(&out).unwrap();
         fs::write(out.join(CONFIG_FILE), config).unwrap();
@@ -246,6 +247,7 @@ mod tests {
     fn no_training_of_base_or_adapters_is_left_out() {
         let trained = |source: &str| Training::NotPrivate {
             source_sha256: source.repeat(64),
+            from_people: false,
         };
         let (folder, ..) = world(vec![trained("a"), Training::Undescribed {}]);
         let (base, adapters) = (Some(Path::new("base")), Some(Path::new("adapters")));

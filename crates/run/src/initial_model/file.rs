@@ -56,6 +56,11 @@ impl ModelFile {
         trainings_of(self.description.as_ref(), &self.path)
     }
 
+    /// The model that the file describes; other programs describe none.
+    fn own(&self) -> Option<&ModelSpec> {
+        self.description.as_ref()?.model.as_ref()
+    }
+
     /// The run's model with the parameters of the file; its adapters are `None` where the file has none.
     pub(super) fn load(&self, spec: &ModelSpec, vocab: &Vocab) -> Result<Loaded> {
         check_words(self.description.as_ref(), vocab, &self.path)?;
@@ -65,7 +70,7 @@ impl ModelFile {
         };
         self.check_heads(spec, bytes)?;
         let of_file = |error| unusable(&self.path, error);
-        let adapted = self.description.as_ref().and_then(|own| own.model.lora());
+        let adapted = self.own().and_then(ModelSpec::lora);
         match (adapted, spec.lora()) {
             (Some(found), Some(expected)) => self.check_adapters(expected, found)?,
             (Some(_), None) => return self.merged(spec, vocab, bytes),
@@ -87,11 +92,13 @@ impl ModelFile {
     /// The run's model without adapters, from a file with some.
     fn merged(&self, spec: &ModelSpec, vocab: &Vocab, bytes: &[u8]) -> Result<Loaded> {
         let of_file = |error| unusable(&self.path, error);
-        let own = self.description.as_ref().map_or(spec, |own| &own.model);
+        let own = self.own().unwrap_or(spec);
         let Loaded { model, parameters } = own.load(vocab.len(), bytes).map_err(of_file)?;
         let adapters = parameters
             .ok_or_else(|| RunError::damaged(&self.path, "it lacks the adapters that it describes"))?;
-        let merged = model.write_merged(&adapters, None).map_err(of_file)?;
+        let merged = model
+            .write_merged(&adapters, "read back at once")
+            .map_err(of_file)?;
         spec.load(vocab.len(), &merged).map_err(of_file)
     }
 
@@ -102,8 +109,8 @@ impl ModelFile {
             ModelSpec::Llama(_) => return self.check_llama(spec),
             _ => return Ok(()),
         };
-        if let Some(own) = &self.description {
-            return match own.model {
+        if let Some(own) = self.own() {
+            return match *own {
                 ModelSpec::Transformer { heads: found, .. } if found != expected => {
                     Err(self.other_setting("heads", &expected, &found))
                 }
@@ -123,12 +130,12 @@ impl ModelFile {
 
     /// Checks the settings of Llama's family that stand in no tensor's shape, against those that the file describes.
     fn check_llama(&self, spec: &ModelSpec) -> Result<()> {
-        let Some(own) = &self.description else {
+        let Some(own) = self.own() else {
             return Ok(());
         };
         let of_file = |error| unusable(&self.path, error);
         let expected = spec.settings().map_err(of_file)?;
-        let found = own.model.settings().map_err(of_file)?;
+        let found = own.settings().map_err(of_file)?;
         for ((key, expected), (_, found)) in expected.iter().zip(&found) {
             if expected != found {
                 return Err(self.other_setting(key, expected, found));
@@ -166,15 +173,25 @@ impl ModelFile {
     }
 }
 
+/// The description of a model, from the headers of its files.
+pub(super) fn description_at(path: &Path) -> Result<Option<Description>> {
+    let path = &huggingface::file_of(path);
+    let text = match huggingface::is_index(path) {
+        true => Weights::of_index(path)?.description()?,
+        false => huggingface::description_of(path)?,
+    };
+    description_of(text, path)
+}
+
 /// The description in the header of a file, from its text.
-pub(super) fn description_of(text: Option<String>, path: &Path) -> Result<Option<Description>> {
+pub(crate) fn description_of(text: Option<String>, path: &Path) -> Result<Option<Description>> {
     text.map(|text| serde_json::from_str(&text))
         .transpose()
         .map_err(|error| RunError::damaged(path, format!("its description: {error}")))
 }
 
 /// The trainings that a description tells of. A file without one has a training that nothing is known of.
-pub(super) fn trainings_of(description: Option<&Description>, path: &Path) -> Result<Vec<Training>> {
+pub(crate) fn trainings_of(description: Option<&Description>, path: &Path) -> Result<Vec<Training>> {
     let said = description.map_or(&[][..], |own| &own.trained_on[..]);
     trainings::check(said).map_err(|error| RunError::damaged(path, format!("its description: {error}")))?;
     Ok(match said {

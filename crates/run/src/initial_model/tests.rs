@@ -56,8 +56,22 @@ fn started(spec: &ModelSpec, files: &[(&str, &[u8])]) -> Result<(Box<dyn Sequenc
 fn check(spec: &ModelSpec, description: Option<&str>) -> Result<(Vec<f32>, Vec<f32>)> {
     let written = spec.build(words().len())?;
     let parameters = written.initial_params(1);
-    let bytes = weights::to_safetensors(written.layout(), &parameters, description)?;
+    let bytes = match description {
+        Some(text) => weights::to_safetensors(written.layout(), &parameters, text)?,
+        None => weights::tensors_alone(written.layout(), &parameters)?,
+    };
     started(&cifg(5), &[("model.safetensors", &bytes)]).map(|(_, initial)| (parameters, initial))
+}
+
+/// A file of tensors without a description, as other programs write it.
+fn undescribed(bytes: &[u8]) -> Vec<u8> {
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let (header, tensors) = bytes[8..].split_at(length);
+    let mut header: serde_json::Value = serde_json::from_slice(header).unwrap();
+    header.as_object_mut().unwrap().remove("__metadata__");
+    let mut header = header.to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    [&(header.len() as u64).to_le_bytes()[..], &header, tensors].concat()
 }
 
 fn refused<T>(result: Result<T>, expected: &str) {
@@ -104,13 +118,13 @@ fn other_models_and_other_words_are_refused_by_name() {
 fn adapted(spec: &LoraSpec) -> (Vec<u8>, Vec<f32>, Vec<f32>) {
     let (plain, own) = (transformer(2, None), transformer(2, Some(spec)));
     let base = plain.build(words().len()).unwrap();
-    let bytes = base.write_params(&base.initial_params(3), None).unwrap();
+    let bytes = weights::tensors_alone(base.layout(), &base.initial_params(3)).unwrap();
     let model = own.load(words().len(), &bytes).unwrap().model;
     let adapters: Vec<f32> = (0..model.layout().len())
         .map(|index| (index as f32 * 0.37).sin() / 4.0)
         .collect();
-    let merged = model.write_merged(&adapters, None).unwrap();
-    let file = model.write_params(&adapters, Some(&described(&own))).unwrap();
+    let merged = model.write_merged(&adapters, "a test").unwrap();
+    let file = model.write_params(&adapters, &described(&own)).unwrap();
     (file, adapters, base.read_params(&merged).unwrap())
 }
 
@@ -124,7 +138,7 @@ fn adapters_start_from_models_with_and_without_adapters() {
     assert_eq!(parameters, adapters);
     // Without any, B is zero: the base is where training starts.
     let base = transformer(2, None).build(words().len()).unwrap();
-    let plain = base.write_params(model.frozen(), Some(&described(&transformer(2, None))));
+    let plain = base.write_params(model.frozen(), &described(&transformer(2, None)));
     let (fresh, parameters) = started(&spec, &[("m", &plain.unwrap())]).unwrap();
     assert_eq!(fresh.frozen(), model.frozen());
     assert_eq!(parameters.len(), adapters.len());
@@ -169,7 +183,7 @@ fn other_adapters_and_heads_are_refused_by_key() {
         "`model.lora.rank`: expected 9, found 2",
     );
     let plain = transformer(2, None).build(words().len()).unwrap();
-    let plain = plain.write_params(&plain.initial_params(1), None).unwrap();
+    let plain = weights::tensors_alone(plain.layout(), &plain.initial_params(1)).unwrap();
     refused(
         started(&transformer(2, Some(&lora(9, 4.0, &targets))), &[("m", &plain)]),
         "`lora.rank`: expected from 1 to 8, the smaller side of `qkv`, got 9",
@@ -178,7 +192,7 @@ fn other_adapters_and_heads_are_refused_by_key() {
     let spec = transformer(2, Some(&lora(2, 4.0, &targets)));
     let base = transformer(2, None).build(words().len()).unwrap();
     let hollow = base
-        .write_params(&base.initial_params(1), Some(&described(&spec)))
+        .write_params(&base.initial_params(1), &described(&spec))
         .unwrap();
     refused(
         started(&transformer(2, None), &[("m", &hollow)]),
@@ -192,7 +206,7 @@ fn other_adapters_and_heads_are_refused_by_key() {
 fn the_config_beside_gpt2_weights_is_read() {
     let whole = transformer(2, None).transformer(words().len()).unwrap().unwrap();
     let parameters = whole.initial_params(1);
-    let bytes = gpt2::write(&whole, &parameters).unwrap();
+    let bytes = undescribed(&gpt2::write(&whole, &parameters, "a test").unwrap());
     let start = |heads, config: &[u8]| {
         let files: [(&str, &[u8]); 2] = [("m", &bytes), ("config.json", config)];
         started(&transformer(heads, None), &files).map(|(_, parameters)| parameters)

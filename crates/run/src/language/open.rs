@@ -147,8 +147,8 @@ impl LanguageModel {
             .map(|text| serde_json::from_str(&text))
             .transpose()
             .map_err(|error| RunError::damaged(&path, format!("its description: {error}")))?;
-        let spec = match &described {
-            Some(described) => described.model.without_lora(),
+        let spec = match described.as_ref().and_then(|own| own.model.as_ref()) {
+            Some(own) => own.without_lora(),
             None => gpt2_spec(folder, &path)?,
         };
         let (vocab, examples) = words_beside(folder, described.as_ref())?;
@@ -242,7 +242,7 @@ fn words_beside(folder: &Path, described: Option<&Description>) -> Result<(Vocab
 fn gpt2_spec(folder: &Path, model: &Path) -> Result<ModelSpec> {
     let path = folder.join(GPT2_CONFIG);
     if !files::exists(&path) {
-        let message = format!("it has no description, and there is no {GPT2_CONFIG} beside it");
+        let message = format!("it describes no model, and there is no {GPT2_CONFIG} beside it");
         return Err(RunError::damaged(model, message));
     }
     let config: gpt2::Gpt2Config = serde_json::from_slice(&files::read_given(&path, files::MAX_GIVEN)?)

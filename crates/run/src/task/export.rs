@@ -133,7 +133,7 @@ impl TaskExport<'_> {
         )?;
         if let Some((model, parameters)) = self.model {
             let description = self.description(&claims, &report, &words, entries.len() as u64)?;
-            let bytes = model.write_params(parameters, Some(&description.to_json()?))?;
+            let bytes = model.write_params(parameters, &description.to_json()?)?;
             write(MODEL_FILE, &bytes)?;
         }
         let head = self.ledger.last().map_or_else(String::new, |line| digest(line));

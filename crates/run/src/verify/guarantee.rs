@@ -25,6 +25,7 @@ pub(super) fn agree(run: &Run<'_>) -> (Check, Option<PrivacyReport>) {
         return (check, None);
     };
     let bytes = wording::current(&bytes);
+    let made = made.map(|made| wording::of_version(made, &bytes));
     let damaged = |error: serde_json::Error| RunError::damaged(&path, error);
     let written: Result<Value> = serde_json::from_slice(&bytes).map_err(damaged);
     if let (Some(made), Some(written)) = (&made, check.keep(written)) {

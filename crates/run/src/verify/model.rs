@@ -19,7 +19,7 @@ pub(super) fn matches_ledger(run: &Run<'_>, report: Option<&PrivacyReport>) -> C
         return check;
     }
     let Some(vocabulary) = &run.vocabulary else {
-        return super::session::model(run);
+        return super::session::model(run, report);
     };
     let read = trained_model(run.folder, &run.task().model, vocabulary);
     let (Some((model, parameters)), Some(last)) = (check.keep(read), run.entries.last()) else {
@@ -53,9 +53,15 @@ fn description(run: &Run<'_>, vocabulary: &Vocab, report: &PrivacyReport, check:
         check.problem(format!("{place}: missing"));
         return Ok(());
     };
+    is_described(&text, &made, check);
+    Ok(())
+}
+
+/// Checks that the description of a model is this one.
+pub(super) fn is_described(text: &str, made: &Description, check: &mut Check) {
+    let place = format!("{MODEL_FILE}, its description");
     match exactly::<Description>(&place, text.as_bytes()) {
-        Ok(written) => check.agree(&place, &made, &written),
+        Ok(written) => check.agree(&place, made, &written),
         Err(problems) => check.problems(problems),
     }
-    Ok(())
 }

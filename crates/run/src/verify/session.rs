@@ -10,7 +10,7 @@ use crate::error::{Result, RunError};
 use crate::session::{self, SessionConfig};
 use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::plan::PrivacyPlan;
-use undertone_coordinator::record::LedgerEntry;
+use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
 
 /// The finding of a check that has nothing to compute with.
 pub(super) const NOT_RECOMPUTED: &str = "trained outside: not recomputed";
@@ -19,6 +19,10 @@ pub(super) const NOT_RECOMPUTED: &str = "trained outside: not recomputed";
 pub(super) const NOT_DETERMINED: &str = "That the model follows from the released averages (released_sha256), who the \
     pseudonyms are, which examples the updates were computed from, and that the noise was drawn as the ledger says: no file \
     determines them, and they are the word of the program that trained.";
+
+/// The finding about a model file of an earlier version, which does not tell of its own training.
+const UNDESCRIBED: &str = "and model.safetensors, of an earlier version, does not say what it was trained on: a run that starts from \
+    it does not count this session";
 
 /// The plan of a session, made for the users of its configuration.
 pub(super) fn settings(folder: &Path, config: &SessionConfig, entries: &[LedgerEntry]) -> Result<Settings> {
@@ -36,8 +40,9 @@ pub(super) fn settings(folder: &Path, config: &SessionConfig, entries: &[LedgerE
     })
 }
 
-/// Checks that the file holds the tensors of the configuration. Their values are the other program's.
-pub(super) fn model(run: &Run<'_>) -> Check {
+/// Checks that the file holds the tensors of the configuration, and that it tells of the guarantee of the session. The values are the
+/// other program's.
+pub(super) fn model(run: &Run<'_>, report: Option<&PrivacyReport>) -> Check {
     let mut check = Check::new("model");
     let read = run
         .task()
@@ -46,13 +51,20 @@ pub(super) fn model(run: &Run<'_>) -> Check {
         .map_err(RunError::from)
         .and_then(|layout| {
             let path = run.folder.join(MODEL_FILE);
-            let max = session::max_model_bytes(&layout);
-            Ok(weights::from_safetensors(
-                &layout,
-                &crate::files::read_at_most(&path, max)?,
-            )?)
+            let bytes = crate::files::read_at_most(&path, session::max_model_bytes(&layout))?;
+            weights::from_safetensors(&layout, &bytes)?;
+            Ok(weights::description(&bytes)?)
         });
-    check.keep(read);
     check.found = format!("{}, {NOT_RECOMPUTED}", run.counts);
+    match (check.keep(read), report) {
+        (Some(Some(text)), Some(report)) => {
+            if let Some(claims) = check.keep(run.claims()) {
+                let made = session::described(&claims, report, run.entries.len() as u64);
+                super::model::is_described(&text, &made, &mut check);
+            }
+        }
+        (Some(None), _) => check.found = format!("{}, {UNDESCRIBED}", check.found),
+        _ => {}
+    }
     check
 }

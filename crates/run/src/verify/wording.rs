@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 
+use undertone_coordinator::privacy_report::DECLARED_WORDS;
+use undertone_coordinator::record::PrivacyReport;
+
 /// Earlier wordings, each with the current one.
-const EARLIER: [(&str, &str); 10] = [
+const EARLIER: [(&str, &str); 11] = [
     (
         "The run is seeded: whoever knows the seed can recompute",
         "The run is seeded. Anyone who knows the seed can recompute",
@@ -21,6 +24,10 @@ const EARLIER: [(&str, &str); 10] = [
         "nothing was hidden from the operator",
     ),
     ("of the rounds a user at most", "of the rounds per user at most"),
+    (
+        "It is taken as public on the word of the person who chose it.",
+        "It is declared public by the run file.",
+    ),
     (
         "Whoever has its config.toml knows them.",
         "Anyone who has its config.toml knows them.",
@@ -53,6 +60,17 @@ pub(super) fn current(report: &[u8]) -> Cow<'_, [u8]> {
         .iter()
         .fold(text.to_owned(), |text, (earlier, now)| text.replace(earlier, now));
     Cow::Owned(text.into_bytes())
+}
+
+/// The report as the version of a written one makes it: earlier versions did not say that the words are declared public.
+pub(super) fn of_version(mut made: PrivacyReport, written: &[u8]) -> PrivacyReport {
+    let says = |report: &str| report.contains(DECLARED_WORDS.trim());
+    if !std::str::from_utf8(written).is_ok_and(says) {
+        for statement in &mut made.statements {
+            *statement = statement.replace(DECLARED_WORDS, "");
+        }
+    }
+    made
 }
 
 #[cfg(test)]

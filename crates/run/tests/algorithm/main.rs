@@ -14,6 +14,7 @@ mod live;
 mod on_device;
 mod personalize;
 mod plan;
+mod provenance;
 mod ranks;
 mod replay;
 mod session;

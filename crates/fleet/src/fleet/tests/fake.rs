@@ -46,7 +46,7 @@ fn issuer() -> Signer {
 fn model_bytes() -> Vec<u8> {
     let spec: ModelSpec = serde_json::from_str(MODEL).unwrap();
     let model = spec.build(IDS).unwrap();
-    model.write_params(&model.initial_params(1), None).unwrap()
+    model.write_params(&model.initial_params(1), "a test").unwrap()
 }
 
 pub(super) fn dim() -> usize {

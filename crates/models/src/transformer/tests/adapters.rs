@@ -86,7 +86,7 @@ fn merging_is_the_formula() {
 fn files_hold_base_and_adapters() {
     let model = adapted(Positions::Learned, &ALL[..2]);
     let params = narrow(&numbers(model.layout.len(), 4, 0.5));
-    let bytes = model.write_params(&params, Some("what it is")).unwrap();
+    let bytes = model.write_params(&params, "what it is").unwrap();
     assert_eq!(
         weights::description(&bytes).unwrap().as_deref(),
         Some("what it is")
@@ -98,8 +98,8 @@ fn files_hold_base_and_adapters() {
     assert_eq!((again.frozen(), read), (model.frozen(), Some(params.clone())));
     // The base alone gives no adapters, and neither does a file in GPT-2's layout.
     let plain = base(Positions::Learned);
-    let own = plain.write_params(model.frozen(), None).unwrap();
-    let theirs = gpt2::write(&plain, model.frozen()).unwrap();
+    let own = plain.write_params(model.frozen(), "a test").unwrap();
+    let theirs = gpt2::write(&plain, model.frozen(), "a test").unwrap();
     for file in [own, theirs] {
         let (fresh, read) = base(Positions::Learned)
             .load_lora(&lora(2, 1.0, &ALL), &file)
@@ -108,7 +108,7 @@ fn files_hold_base_and_adapters() {
     }
     // Merged, it is a model without adapters.
     let merged = plain
-        .read_params(&model.write_merged(&params, None).unwrap())
+        .read_params(&model.write_merged(&params, "a test").unwrap())
         .unwrap();
     assert_eq!(merged, model.merged(&params).unwrap().1);
 

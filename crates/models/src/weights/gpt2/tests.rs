@@ -23,7 +23,7 @@ type Stored = (String, Dtype, Vec<usize>, Vec<u8>);
 fn stored(prefix: &str) -> (Vec<f32>, Vec<Stored>) {
     let model = model(6, Positions::Learned);
     let params = model.initial_params(3);
-    let bytes = write(&model, &params).unwrap();
+    let bytes = write(&model, &params, "a test").unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let tensors = file.tensors().into_iter().map(|(name, tensor)| {
         let (shape, data) = (tensor.shape().to_vec(), tensor.data().to_vec());
@@ -161,13 +161,13 @@ fn errors_name_the_tensor() {
         error.to_string().starts_with("the weights file lacks tensor"),
         "{error}"
     );
-    let error = write(&model(6, Positions::Rotary), &[]).unwrap_err();
+    let error = write(&model(6, Positions::Rotary), &[], "").unwrap_err();
     assert!(matches!(error, ModelError::ParameterCount { .. }));
     let rotary = model(6, Positions::Rotary);
     let error = rotary.read_params(&bytes_of(&stored(PREFIX).1)).unwrap_err();
     assert_eq!(error, ModelError::LearnedPositions);
     assert_eq!(
-        write(&rotary, &rotary.initial_params(1)).unwrap_err(),
+        write(&rotary, &rotary.initial_params(1), "").unwrap_err(),
         ModelError::LearnedPositions
     );
 }

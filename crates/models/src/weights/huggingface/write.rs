@@ -4,16 +4,21 @@ use super::{Config, Family, full_name, pieces};
 use crate::error::Result;
 use crate::sequence::SequenceModel;
 use crate::transformer::Transformer;
-use crate::weights::{PYTORCH, bytes_of, file_of, malformed};
+use crate::weights::{PYTORCH, bytes_of, describe, file_of, malformed};
 use serde_json::{Map, Value, json};
 
 /// The tensors as F32, adapters added to what they adapt: pairs of a file name and its content. Files hold at most `max_bytes` of
-/// tensors, or one tensor that is larger. Several files end with their index. Two calls with the same
-/// parameters write the same bytes.
+/// tensors, or one tensor that is larger; each has the description in its header. Several files end with their index. Two calls
+/// with the same input write the same bytes.
 ///
 /// # Errors
 /// An architecture that none of the layouts has, a parameter count that is not the model's.
-pub fn write(model: &Transformer, params: &[f32], max_bytes: u64) -> Result<Vec<(String, Vec<u8>)>> {
+pub fn write(
+    model: &Transformer,
+    params: &[f32],
+    max_bytes: u64,
+    description: &str,
+) -> Result<Vec<(String, Vec<u8>)>> {
     let (model, params) = model.merged(params)?;
     let shift = -Family::of(model.sizes())?.gain_shift();
     let pieces = pieces(&model);
@@ -46,7 +51,8 @@ pub fn write(model: &Transformer, params: &[f32], max_bytes: u64) -> Result<Vec<
         }
         let views = tensors.iter();
         let views = views.map(|(name, shape, bytes)| (name.clone(), *shape, &bytes[..]));
-        files.push((file, file_of(views, PYTORCH)?));
+        // Every file tells what its model was trained on, so that a part does not lose it.
+        files.push((file, describe(file_of(views, PYTORCH)?, description)?));
     }
     if count > 1 {
         let total_size = 4 * model.layout().len();

@@ -22,7 +22,7 @@ use undertone_aggregation::ParamLayout;
 /// let adapted = whole.clone().with_lora(base.clone(), &lora)?;
 /// let params: Vec<f32> = (0..adapted.layout().len()).map(|i| (i as f32).sin()).collect();
 ///
-/// let (config, tensors) = peft::write(&adapted, &params, &lora)?;
+/// let (config, tensors) = peft::write(&adapted, &params, &lora, "what they were trained on")?;
 /// let adapters = PeftAdapters::read(whole.layout(), &config, &tensors)?;
 /// let mut start = adapted.initial_params(1);
 /// adapters.fill(&lora, adapted.layout(), &mut start)?;
@@ -399,7 +399,7 @@ mod tests {
             let params: Vec<f32> = (0..adapted.layout().len())
                 .map(|place| (place as f32).cos())
                 .collect();
-            let (config, tensors) = super::super::write(&adapted, &params, &lora).unwrap();
+            let (config, tensors) = super::super::write(&adapted, &params, &lora, "a test").unwrap();
             let adapters = PeftAdapters::read(model.layout(), &config, &tensors).unwrap();
             let mut start = adapted.initial_params(2);
             adapters.fill(&lora, adapted.layout(), &mut start).unwrap();

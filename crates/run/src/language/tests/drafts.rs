@@ -23,7 +23,7 @@ fn transformers() -> Vec<LanguageModel> {
     let mut spec: serde_json::Value = serde_json::from_str(families[1]).unwrap();
     spec["lora"] = serde_json::json!({ "rank": 2, "alpha": 3.0 });
     let spec: ModelSpec = serde_json::from_value(spec).unwrap();
-    let file = base.model.write_params(&base.parameters, None).unwrap();
+    let file = base.model.write_params(&base.parameters, "a test").unwrap();
     let adapted: Box<dyn SequenceModel> = spec.load(base.vocab.len(), &file).unwrap().model;
     // Both factors differ from zero.
     let parameters = (0..adapted.layout().len())
