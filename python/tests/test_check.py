@@ -3,6 +3,8 @@
 import json
 import pathlib
 import random
+import subprocess
+import sys
 from array import array
 from types import SimpleNamespace
 
@@ -223,6 +225,37 @@ def test_noise_of_torch_is_known():
 
     assert of_noise(of_bytes) == []
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_generators_of_devices_begin_again_too(monkeypatch):
+    torch = pytest.importorskip("torch")
+    device = random.Random(5)
+    for name, value in {
+        "is_available": lambda: True,
+        "init": lambda: None,
+        "get_rng_state_all": device.getstate,
+        "set_rng_state_all": device.setstate,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    before = device.getstate()
+    assert of_noise(lambda: torch.tensor([device.gauss(0.0, 1.0) for _ in range(40)]))
+    assert device.getstate() == before
+
+
+def test_a_library_that_the_first_draw_loads_is_known_from_then_on():
+    pytest.importorskip("numpy")
+    program = """
+import sys
+import undertone_dp as udp
+def draw():
+    import numpy
+    return numpy.random.standard_normal(40)
+assert "numpy" not in sys.modules
+(found,) = udp.check.noise(noise_std=1.0, clip_norm=1.0, noise_multiplier=1.0, draw=draw)
+print(found.evidence)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.endswith("after equal seeds of random and numpy\n")
 
 
 @pytest.mark.parametrize("value", [None, 3.0, "noise", [None], {"w": {3}}])

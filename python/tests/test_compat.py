@@ -76,6 +76,14 @@ def test_edges():
     assert pure.get_epsilon(0) == 1.5 and pure.get_delta(1.5) == 0
 
 
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_both_accountants_answer_about_a_statement(kind):
+    stated = KINDS[kind]().compose(dp.EpsilonDeltaDpEvent(0.1, 1e-5))
+    assert stated.get_epsilon(1e-6) == stated.get_epsilon(0) == math.inf
+    assert 0.09 < stated.get_epsilon(1.1e-5) < 0.11
+    assert 1e-6 < stated.get_delta(0.2) < 1.1e-5 < stated.get_delta(0.0) < 0.06 < stated.get_delta(-1.0) < 1
+
+
 def test_calibration_holds_its_target():
     def event(z):
         return dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(0.01, dp.GaussianDpEvent(z)), 100)

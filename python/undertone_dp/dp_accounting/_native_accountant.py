@@ -13,6 +13,8 @@ _ADJACENCY: dict[Any, Literal["add-or-remove-one", "replace-one", "zero-out"]] =
     Relation.REPLACE_SPECIAL: "zero-out",
 }
 _REFUSALS = {"unsupported-event", "unsupported-adjacency", "unsupported-curve", "unsupported-inner", "adjacency-mismatch"}
+# No epsilon holds at this delta, or no delta below 1 at this epsilon.
+_NOTHING_HOLDS = {"no-finite-guarantee", "delta-below-stated"}
 _NON_PRIVATE = udp.Event.NonPrivate()
 
 
@@ -266,7 +268,7 @@ class NativeAccountant(privacy_accountant.PrivacyAccountant):
         try:
             return min(self._accountant.epsilon(target_delta), enough)
         except udp.AccountingError as error:
-            if error.kind != "no-finite-guarantee":
+            if error.kind not in _NOTHING_HOLDS:
                 raise
             return enough
 
@@ -281,7 +283,7 @@ class NativeAccountant(privacy_accountant.PrivacyAccountant):
         try:
             return self._accountant.delta(target_epsilon)
         except udp.AccountingError as error:
-            if error.kind != "no-finite-guarantee":
+            if error.kind not in _NOTHING_HOLDS:
                 raise
             return 1.0
 

@@ -117,14 +117,20 @@ class RdpAccountant(NativeAccountant):
         curve = self._accountant.curve(np.where(inside, orders, 1 + 1e-9).tolist())[1]
         return np.where(np.isposinf(orders), self._pure_epsilon(), curve)
 
+    @property
+    def _has_statement(self) -> bool:
+        """True if an event is an (epsilon, delta) statement, which has no divergences."""
+        return any("ApproximateDp" in repr(event) for event, _ in self._accountant.events)
+
     def get_epsilon_and_optimal_order(self, target_delta: float) -> tuple[float, float]:
         """The smallest epsilon at `target_delta`, and its order."""
-        if not self._is_non_private and 0 < target_delta < 1 and self._accountant.rounds > 0:
-            if any("ApproximateDp" in repr(event) for event, _ in self._accountant.events):
-                stated = self._accountant.guarantee(target_delta)
-                return stated.epsilon, stated.optimal_order or math.nan
         if self._is_non_private:
             return math.inf, math.inf
+        if self._has_statement:
+            epsilon = super().get_epsilon(target_delta)
+            if not 0 < target_delta < 1 or epsilon == math.inf:
+                return epsilon, math.nan
+            return epsilon, self._accountant.guarantee(target_delta).optimal_order or math.nan
         return compute_epsilon(self._orders.tolist(), self._rdp.tolist(), target_delta)
 
     def get_epsilon(self, target_delta: float) -> float:
@@ -135,6 +141,8 @@ class RdpAccountant(NativeAccountant):
         """The smallest delta at `target_epsilon`, which may be negative, and its order."""
         if self._is_non_private:
             return 1, math.inf
+        if self._has_statement:
+            return super().get_delta(target_epsilon), math.nan
         if target_epsilon < 0:
             delta, order = compute_delta(self._orders.tolist(), self._rdp.tolist(), -target_epsilon)
             return exchanged(target_epsilon, delta), order
