@@ -252,8 +252,7 @@ def in_parts(bench, dp):
     if dp._out is not dp._flat:
         dp._flat.copy_(dp._out)
     mark()
-    dp._share()
-    dp.inner.step()
+    dp._step_inner()
     mark()
     names = ("audit_wait", "sum_down", "release", "copy_up", "optimizer")
     return {name: b - a for name, a, b in zip(names, marks, marks[1:])}

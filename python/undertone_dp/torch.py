@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import secrets
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch.utils.data import Sampler as _TorchSampler
 
+from . import _generators
 from ._device import Audit, DeviceSum
+from ._kept import equal
 from ._native import ClipReport, Released, Round, Sampler, Session
+from ._parameters import Parameters
 from ._run import Run
+from ._untrained import Untrained
 
 __all__ = ["BatchSampler", "PrivateOptimizer", "allow_empty"]
 
@@ -95,6 +101,10 @@ def _without_examples(batch: Any) -> Any:
     )
 
 
+# The check of each optimizer that it steps between rounds alone.
+_guards: weakref.WeakKeyDictionary[torch.optim.Optimizer, Any] = weakref.WeakKeyDictionary()
+
+
 class PrivateOptimizer:
     """A session around a PyTorch optimizer: the gradients of each unit go to the session, and its average comes back as the gradient.
 
@@ -107,8 +117,17 @@ class PrivateOptimizer:
     unit to the CPU in place of that, and `True` makes the sum by the operations of torch on the CPU too. Without clipping the sum
     is always made by the CPU. The sum takes 8 bytes of the device's memory for each parameter, and on a GPU the last unit takes 4 more.
 
-    A unit may change the parameters, to train locally. They are put back at its end, so that the next unit and `step` start from what
-    the last `step` released. A round keeps one copy of the parameters for that.
+    A unit may change the parameters, to train locally. At its end their bytes are copied back, whatever changed them, so that the next
+    unit and `step` start from what the last `step` released. Their bytes are compared before each unit and before `step`. A round
+    keeps one copy of the parameters for that. With `model`, the buffers of the model are put back too, to what they were before the
+    first round. Before each `step` all tensors of the model that are not trained are compared with those of the start.
+
+    Parameters that ask for no gradient are frozen: they have no part in the sum and the noise, and no release moves them. A
+    parameter in bfloat16 or float16 gets a float32 master in `inner`. The master is stepped, the parameter is its rounding, and `finish`
+    writes the master. Save `state_dict()` in place of that of `inner` then.
+
+    Each unit has random generators of its own: those of torch, of numpy and of Python's `random` are set by bytes of the system when it
+    begins, and get their states back when it ends. `replay` finds what else a unit takes from the units before it.
 
     Use `torch.optim.SGD(model.named_parameters(), ...)` to keep the names of the parameters in the model file. `config`, `users`,
     `examples` and `resume` are those of `Session.create`. To go on with `resume=True`, load what you saved of the model and of
@@ -123,7 +142,7 @@ class PrivateOptimizer:
     ...           "privacy": {"noise_multiplier": 2.0, "delta": 1e-5}}
     >>> model = torch.nn.Linear(2, 1)
     >>> inner = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> dp = undertone_dp.torch.PrivateOptimizer(inner, out=tempfile.mkdtemp(), config=config, users=100)
+    >>> dp = undertone_dp.torch.PrivateOptimizer(inner, out=tempfile.mkdtemp(), config=config, users=100, model=model)
     >>> for round in dp:
     ...     for unit, user in enumerate(round.users):
     ...         with dp.unit(unit):
@@ -144,61 +163,73 @@ class PrivateOptimizer:
         examples: Any = None,
         resume: bool = False,
         sum_on_device: bool | None = None,
+        model: torch.nn.Module | None = None,
     ) -> None:
         self.inner = inner
-        self._parameters = _named(inner)
-        first = next(iter(self._parameters.values()))
-        for name, parameter in self._parameters.items():
-            if parameter.dtype != torch.float32 or parameter.device != first.device:
-                raise TypeError(
-                    f"{name}: expected a float32 parameter on {first.device} as the others, got {parameter.dtype} on "
-                    f"{parameter.device}"
-                )
-        dim = sum(parameter.numel() for parameter in self._parameters.values())
-        layout = {name: tuple(parameter.shape) for name, parameter in self._parameters.items()}
+        self._parameters = Parameters(inner)
+        device = self._parameters.device
+        generators = _generators.Generators(device)
+        layout = {name: tuple(parameter.shape) for name, parameter in self._parameters.trained.items()}
         self.session = Session.create(
-            out, config, users=users, dim=dim, layout=layout, examples=examples, resume=resume
+            out,
+            config,
+            users=users,
+            dim=self._parameters.dim,
+            layout=layout,
+            examples=examples,
+            resume=resume,
         )
-        self._flat = torch.zeros(dim, dtype=torch.float32, device=first.device)
-        self._views: list[torch.Tensor] = []
-        start = 0
-        for parameter in self._parameters.values():
-            self._views.append(self._flat[start : start + parameter.numel()].view(parameter.shape))
-            start += parameter.numel()
+        self._parameters.attach()
+        self._guard()
+        self._flat = self._parameters.flat
+        self._model = model
+        # What is not trained, as it was before the first round.
+        self._untrained: Untrained | None = None
+        # The generators that each unit has for itself.
+        self._generators = generators
+        self._inside = False
         self._round: Round | None = None
-        on_cpu = first.device.type == "cpu"
+        on_cpu = device.type == "cpu"
         self._sums_on_device = not on_cpu if sum_on_device is None else sum_on_device
         self._sum: DeviceSum | None = None
         # Where the average is written: copies to a device are faster from memory that the system does not move.
-        self._out = self._flat if on_cpu else torch.zeros(dim, pin_memory=first.device.type == "cuda")
+        pinned = device.type == "cuda"
+        self._out = self._flat if on_cpu else torch.zeros(self._parameters.dim, pin_memory=pinned)
         self._audit = Audit(self._out)
-        # The unit whose norms a device may still compute.
+        # The unit whose norms a device may still compute, and what it found in the parameters before that unit.
         self._pending: tuple[Round, int] | None = None
+        self._compared: torch.Tensor | None = None
+        self._found: torch.Tensor | None = None
+        self._pinned = pinned
         self._last: ClipReport | None = None
-        # The parameters at the start of the round, and where they stood.
-        self._kept: list[torch.Tensor] = []
-        self._places: list[tuple[int, int]] = []
-        self._share()
 
-    def _share(self) -> None:
-        """Make the gradients views of the flat buffer."""
-        for parameter, view in zip(self._parameters.values(), self._views, strict=True):
-            parameter.grad = view
+    def _guard(self) -> None:
+        """Lets `inner` step between rounds alone. In a round its gradients are those of a person."""
+        if (handle := _guards.pop(self.inner, None)) is not None:
+            handle.remove()
+        weak = weakref.ref(self)
 
-    def _check_shared(self) -> None:
-        """Refuse gradients that are elsewhere: the session would read zeros in their place."""
-        for (name, parameter), view in zip(self._parameters.items(), self._views, strict=True):
-            if parameter.grad is None or parameter.grad.data_ptr() != view.data_ptr():
-                raise RuntimeError(
-                    f"{name}.grad is no longer the memory of the session: leave zero_grad() to the units, which set it to zero"
-                )
+        def only_between_rounds(inner: torch.optim.Optimizer, *_: Any) -> None:
+            owner = weak()
+            if owner is not None and owner._round is not None:
+                raise RuntimeError("inner: a round is open, and its gradients are those of a person: train locally with another optimizer")
+
+        _guards[self.inner] = self.inner.register_step_pre_hook(only_between_rounds)
+
+    def _start(self) -> Untrained:
+        if self._untrained is None:
+            parameters = self._parameters
+            trained = [*parameters.trained.values(), *parameters.masters.values()]
+            self._untrained = Untrained(self._model, parameters.frozen, trained)
+        return self._untrained
 
     def __iter__(self) -> Iterator[Round]:
         """The rounds that are left. Each has to end with `step`."""
         for round in self.session:
+            self._start()
+            self._parameters.check()
             self._round = round
-            self._kept = [parameter.detach().clone() for parameter in self._parameters.values()]
-            self._places = self._states()
+            self._parameters.take()
             groups = round._device_groups() if self._sums_on_device else None
             if self._sum is None and groups is not None:
                 self._sum = DeviceSum(self._flat, groups)
@@ -209,34 +240,34 @@ class PrivateOptimizer:
             raise RuntimeError("expected an open round: iterate over the optimizer")
         return self._round
 
-    def _states(self) -> list[tuple[int, int]]:
-        """Where each parameter stands, and how often it was written."""
-        return [(parameter.data_ptr(), parameter._version) for parameter in self._parameters.values()]
-
     def _check_released(self) -> None:
-        """Refuse parameters that were changed between units: without noise, such a change shows in the model."""
-        states = self._states()
-        if states == self._places:
-            return
-        for (name, _), now, before in zip(self._parameters.items(), states, self._places, strict=True):
-            if now != before:
-                raise RuntimeError(
-                    f"{name}: expected the parameter that the last step released, got another: change parameters in a unit, which puts "
-                    "them back at its end"
-                )
+        """Refuses parameters that were changed between units: without noise, such a change shows in the model."""
+        _refuse(self._parameters.changed())
 
-    def _put_back(self) -> None:
-        """Put back the parameters that a unit changed."""
-        states = self._states()
-        if states == self._places:
-            return
-        with torch.no_grad():
-            for parameter, kept, now, before in zip(
-                self._parameters.values(), self._kept, states, self._places, strict=True
-            ):
-                if now != before:
-                    parameter.copy_(kept)
-        self._places = self._states()
+    def _check_untrained(self) -> None:
+        """Refuses tensors that were changed though no release trains them."""
+        if (name := self._start().changed()) is not None:
+            raise RuntimeError(f"{name}: a unit changed a tensor that no release trains")
+
+    @contextmanager
+    def _alone(self, generators: AbstractContextManager[None]) -> Iterator[None]:
+        """Sets the gradients to zero, and leaves nothing behind but what they hold at the end."""
+        if self._inside:
+            raise RuntimeError("expected no open unit: a unit ends before the next one begins")
+        self._parameters.check()
+        self._parameters.share()
+        self._parameters.zero()
+        self._inside = True
+        try:
+            with generators:
+                yield
+        finally:
+            self._inside = False
+            self._parameters.put_back()
+            self._start().put_back()
+        self._parameters.check()
+        self._parameters.check_shared()
+        self._parameters.widen()
 
     @contextmanager
     def unit(self, unit: int) -> Iterator[None]:
@@ -246,18 +277,75 @@ class PrivateOptimizer:
         is added.
 
         On a GPU the sum takes each unit when the next one ends, or with `step` or `last`, so that the program never waits. An error
-        in the norms of a unit comes then, too, with a note that names the unit.
+        in the norms of a unit comes then, too, with a note that names the unit. So does the error of a parameter that was changed
+        before the unit.
         """
         round = self._open()
-        self._check_released()
-        self._share()
-        self._flat.zero_()
-        try:
+        if self._sum is not None and self._sum.defers:
+            self._compared = self._parameters.differences()
+        else:
+            self._check_released()
+        with self._alone(self._generators.seeded(_generators.entropy(unit))):
             yield
-        finally:
-            self._put_back()
-        self._check_shared()
         self._add(round, unit)
+
+    def replay(self, unit: int, body: Callable[[int], object]) -> None:
+        """Makes a unit twice, before and after another one of the round, and compares the gradients by their bytes. Adds nothing.
+
+        `body` takes a unit and makes its gradients, as in the `with` of `unit`. Both times the generators have one state. A
+        `RuntimeError` names the parameter whose gradient is another one after the other unit, so that the unit depends on more
+        than itself and the released model. Call it once per round, for a unit that was drawn at random.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import torch
+        >>> import undertone_dp.torch
+        >>> config = {"name": "mean", "rounds": 1, "cohort": {"users_per_round": 20},
+        ...           "privacy": {"noise_multiplier": 2.0, "delta": 1e-5}}
+        >>> model, seen = torch.nn.Linear(1, 1), []
+        >>> dp = undertone_dp.torch.PrivateOptimizer(
+        ...     torch.optim.SGD(model.named_parameters(), lr=0.1), out=tempfile.mkdtemp(), config=config, users=40)
+        >>> round = next(iter(dp))
+        >>> def body(unit):
+        ...     seen.append(unit)
+        ...     (model(torch.ones(1)) * len(seen)).backward()
+        >>> try:
+        ...     dp.replay(3, body)
+        ... except RuntimeError as error:
+        ...     print(error)
+        unit 3 depends on what came before it: weight differs
+        """
+        round = self._open()
+        count = len(round.users if round.examples is None else round.examples)
+        if not 0 <= unit < count:
+            raise ValueError(f"unit: expected a unit from 0 to {count - 1}, got {unit}")
+        # Any other unit; the same one where there is no other.
+        other = (unit + 1 + secrets.randbelow(max(count - 1, 1))) % count
+        seed = _generators.entropy(unit)
+
+        def make(unit: int, seed: bytes) -> None:
+            with self._alone(self._generators.seeded(seed)):
+                body(unit)
+
+        self._check_released()
+        try:
+            make(unit, seed)
+            first = self._flat.clone()
+            make(other, _generators.entropy(other))
+            make(unit, seed)
+            differ = [
+                name
+                for name, one, again in self._parameters.gradients_beside(first)
+                if not equal(one, again)
+            ]
+        finally:
+            self._parameters.zero()
+        if differ:
+            error = RuntimeError(f"unit {unit} depends on what came before it: {differ[0]} differs")
+            if self._flat.device.type != "cpu":
+                error.add_note("A kernel that is not deterministic shows so too: try torch.use_deterministic_algorithms(True) first.")
+            raise error
 
     @property
     def last(self) -> ClipReport:
@@ -290,6 +378,11 @@ class PrivateOptimizer:
     def _keep(self, round: Round, unit: int, sum_: DeviceSum) -> None:
         """Keeps the gradient of a unit on the device, which measures it while the program goes on."""
         round._announce(unit)
+        if self._compared is not None:
+            if self._found is None:
+                self._found = torch.full(self._compared.shape, -1, dtype=torch.int64, pin_memory=self._pinned)
+            # It is there with the norms, which are copied after it.
+            self._found.copy_(self._compared, non_blocking=self._pinned)
         sum_.keep(self._audit.copied)
         self._pending = (round, unit)
 
@@ -311,55 +404,87 @@ class PrivateOptimizer:
         report, factors = round._add_on_device(unit, sum_.norms())
         if round._audits(unit):
             self._audit.start(sum_.kept, round._audit)
+        if self._found is not None:
+            # The unit began from other parameters. It has contributed, and counts as zero.
+            _refuse(self._parameters.name_of(self._found))
         sum_.add(factors)
         self._last = report
 
     def step(self) -> Released:
         """Releases the round into the gradients, and steps the inner optimizer."""
         round = self._open()
+        self._parameters.check()
         self._check_released()
+        self._check_untrained()
         if self._sum is not None:
             self._settle()
             self._audit.wait()
             for first, part in self._sum.parts():
                 round._merge_device(first, part)
-        self._flat.zero_()
+        self._parameters.zero()
         released = round.release(self._out)
         self._round = None
         if self._out is not self._flat:
             self._flat.copy_(self._out)
-        self._share()
-        self.inner.step()
+        self._step_inner()
         return released
+
+    def _step_inner(self) -> None:
+        """Steps the inner optimizer by the average in the flat buffer."""
+        self._parameters.share()
+        self.inner.step()
+        self._parameters.round()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of `inner`, and the float32 masters of parameters in half precision. Nothing of it is private."""
+        masters = {name: master.detach().clone() for name, master in self._parameters.masters.items()}
+        return {"inner": self.inner.state_dict(), "masters": masters}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Loads a state of `state_dict`, between rounds. Parameters with masters become their roundings."""
+        if self._round is not None:
+            raise RuntimeError("expected no open round: load a state before the first one")
+        masters = self._parameters.masters
+        if state["masters"].keys() != masters.keys():
+            raise ValueError(f"masters: expected those of {sorted(masters)}, got those of {sorted(state['masters'])}")
+        self.inner.load_state_dict(state["inner"])
+        with torch.no_grad():
+            for name, master in masters.items():
+                master.copy_(state["masters"][name])
+        self._parameters.round()
 
     def finish(self, tensors: Mapping[str, torch.Tensor] | None = None) -> Run:
         """Writes the model and ends the session. Returns the finished run.
 
-        `tensors` may be the state of the model: each of its tensors has to be a parameter of the optimizer. Anything else, such as
-        the running statistics of a batch normalisation, was computed from the users' data without noise, and is refused.
+        `tensors` may be the state of the model: each of its tensors has to be a parameter of the optimizer, or a tensor of the model
+        whose values are those before the first round. Anything else, such as the running statistics of a batch normalisation, was
+        computed from the users' data without noise, and is refused. The file has the parameters that were trained.
         """
         if tensors is not None:
-            known = {parameter.data_ptr() for parameter in self._parameters.values()}
+            trained = {parameter.data_ptr() for parameter in self._parameters.trained.values()}
+            untrained = self._start()
             for name, tensor in tensors.items():
-                if tensor.data_ptr() not in known:
-                    raise ValueError(
-                        f"tensors: {name!r} is no parameter of the optimizer: leave it out, since only what the session trained "
-                        "follows from its releases"
-                    )
+                if tensor.data_ptr() in trained or untrained.is_of_the_start(tensor):
+                    continue
+                if untrained.find(tensor) is not None:
+                    raise ValueError(f"tensors: {name!r} is not what it was before the first round, and no release trains it: leave it out")
+                raise ValueError(
+                    f"tensors: {name!r} is no parameter of the optimizer: leave it out, since only what the session trained "
+                    "follows from its releases"
+                )
         if self._sum is not None:
             # An open round is dropped.
             self._pending = None
             self._sum.forget()
         return self.session.finish(
-            {name: parameter.detach().cpu().contiguous() for name, parameter in self._parameters.items()}
+            {name: stepped.detach().cpu().contiguous() for name, stepped in self._parameters.stepped.items()}
         )
 
 
-def _named(inner: torch.optim.Optimizer) -> dict[str, torch.nn.Parameter]:
-    """The parameters of an optimizer by their names, or by their numbers where it has none."""
-    named: dict[str, torch.nn.Parameter] = {}
-    for group in inner.param_groups:
-        names = group.get("param_names") or [f"parameters.{len(named) + place}" for place in range(len(group["params"]))]
-        for name, parameter in zip(names, group["params"], strict=True):
-            named[name] = parameter
-    return named
+def _refuse(name: str | None) -> None:
+    """Refuses a parameter with other bytes than those of the last release, by its name."""
+    if name is not None:
+        raise RuntimeError(
+            f"{name}: expected the parameter that the last step released, got another: change parameters in a unit, which puts "
+            "them back at its end"
+        )
