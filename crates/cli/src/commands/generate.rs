@@ -26,7 +26,7 @@ pub(crate) struct GenerateArgs {
     /// Limit the number of new tokens, which are words where the model has a list of words.
     #[arg(long, value_name = "N", default_value_t = 64)]
     tokens: usize,
-    /// Make this number of texts per prefix.
+    /// Make this number of texts per prefix, at most 1,000,000 in all.
     #[arg(long, value_name = "N", default_value_t = 1)]
     samples: usize,
     /// Divide the logits by this number. 0 always takes the likeliest token.

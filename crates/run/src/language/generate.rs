@@ -14,6 +14,12 @@ use crate::error::{Result, RunError};
 /// Samples that are made at one time, at most.
 const MAX_TOGETHER: usize = 16;
 
+/// Max number of samples of all prefixes together.
+const MAX_SAMPLES: usize = 1_000_000;
+
+/// Max number of tokens of all samples together, which their memory grows with.
+const MAX_TOKENS: usize = 100_000_000;
+
 /// The drawing of text.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GenerateOptions {
@@ -51,7 +57,7 @@ impl Default for GenerateOptions {
 }
 
 impl GenerateOptions {
-    fn check(&self) -> Result<()> {
+    fn check(&self, prefixes: usize) -> Result<()> {
         let refused = |option, expected, got: &dyn std::fmt::Display| {
             let got = got.to_string();
             Err(RunError::Option {
@@ -65,6 +71,16 @@ impl GenerateOptions {
         }
         if self.samples == 0 {
             return refused("--samples", "at least 1", &self.samples);
+        }
+        // Before anything is allocated for them.
+        let samples = self.samples.saturating_mul(prefixes);
+        if samples > MAX_SAMPLES {
+            let expected = "so few that all prefixes together have at most 1,000,000";
+            return refused("--samples", expected, &self.samples);
+        }
+        if samples.saturating_mul(self.tokens) > MAX_TOKENS {
+            let expected = "so few that all samples together have at most 100,000,000";
+            return refused("--tokens", expected, &self.tokens);
         }
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
             return refused(
@@ -159,14 +175,14 @@ impl Sample {
 /// The text is computed from the model alone. Draws with a seed are for tests and repetition, and hide nothing.
 ///
 /// # Errors
-/// Options out of range, text that a tokenizer cannot encode, and those of the model.
+/// Options out of range, more samples or tokens than fit into memory, text that a tokenizer cannot encode, and those of the model.
 pub fn generate(
     model: &LanguageModel,
     prefixes: &[String],
     options: &GenerateOptions,
     watch: &mut dyn FnMut(usize, &str),
 ) -> Result<Vec<Generated>> {
-    options.check()?;
+    options.check(prefixes.len())?;
     let randomness = Randomness::seeded(options.seed);
     let mut all = Vec::with_capacity(prefixes.len() * options.samples);
     for (prefix, text) in prefixes.iter().enumerate() {

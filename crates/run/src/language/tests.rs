@@ -288,6 +288,28 @@ fn options_out_of_range_are_refused_by_name() {
         (GenerateOptions { samples: 0, ..good() }, "`--samples`"),
         (
             GenerateOptions {
+                samples: 1_000_000_000,
+                ..good()
+            },
+            "`--samples`: expected so few that all prefixes together have at most 1,000,000, got 1000000000",
+        ),
+        (
+            GenerateOptions {
+                samples: usize::MAX,
+                tokens: usize::MAX,
+                ..good()
+            },
+            "`--samples`",
+        ),
+        (
+            GenerateOptions {
+                tokens: 1_000_000_000,
+                ..good()
+            },
+            "`--tokens`: expected so few that all samples together have at most 100,000,000, got 1000000000",
+        ),
+        (
+            GenerateOptions {
                 temperature: -1.0,
                 ..good()
             },
