@@ -25,8 +25,11 @@ pub enum Neighbours {
 /// The minimum requirements of a device. They are set in the app, never read from a message.
 ///
 /// # Guarantee
-/// A device takes part in no task that is weaker than one of these values. It stops for good when the planned costs of all
-/// its tasks in a population would exceed [`population_rho`](Self::population_rho).
+/// A device takes part in no task whose signed plan claims less than one of these values, or more than its figures can keep. It stops for
+/// good when the planned costs of all its tasks in a population would exceed [`population_rho`](Self::population_rho).
+///
+/// A device computes the cost from the plan itself where devices add the noise. Where the server adds it, the amount of noise is the word
+/// of the person who signs plans: no device can see it.
 #[derive(Debug, Clone)]
 pub struct PolicyFloors {
     /// Min number of reports that end a round.
@@ -52,12 +55,13 @@ pub struct PolicyFloors {
 impl PolicyFloors {
     /// The floors of a deployed device.
     ///
-    /// They demand 100 reports per round, secure groups of 50 devices and a noise multiplier of 0.5. The epsilon of a task is at most 10
-    /// at a delta of at most 1e-5. All tasks together may cost a rho of 1, and the rest is that of [`Floors::COMPILED`].
+    /// They demand 100 reports per round and secure groups of 50 devices. The epsilon of a task is at most 10 at a delta of at most 1e-5.
+    /// All tasks together may cost a rho of 1. The noise multiplier is at least the square root of 1/2, at which one participation costs
+    /// that rho. The rest is that of [`Floors::COMPILED`].
     pub const COMPILED: Self = Self {
         min_goal: 100,
         min_group: 50,
-        min_noise_multiplier: 0.5,
+        min_noise_multiplier: core::f64::consts::FRAC_1_SQRT_2,
         max_epsilon: 10.0,
         max_delta: 1e-5,
         require_secagg: true,
@@ -97,5 +101,23 @@ impl Default for Limits {
             up_bytes: 128 << 20,
             battery_percent: 5,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_compiled_floors_admit_one_participation_at_their_own_noise_multiplier() {
+        let PolicyFloors {
+            min_noise_multiplier,
+            population_rho,
+            ..
+        } = PolicyFloors::COMPILED;
+        let one = 0.5 / (min_noise_multiplier * min_noise_multiplier);
+        assert!(one <= population_rho * (1.0 + 1e-12), "{one}");
+        // A smaller multiplier would be one that the budget refuses.
+        assert!(one >= population_rho * (1.0 - 1e-12), "{one}");
     }
 }

@@ -1,5 +1,6 @@
 //! A signed plan as typed values, and its comparison with the floors of the device and the settings of a round.
 
+mod claim;
 mod round;
 
 use serde::Deserialize;
@@ -174,7 +175,8 @@ impl TaskPlan {
     /// Reads the plan of a task and checks it.
     ///
     /// # Errors
-    /// A [`Refusal`] that names the first value that is not signed, not readable, outside its range or weaker than the floors.
+    /// A [`Refusal`] that names the first value that is not signed, not readable, outside its range, weaker than the floors, or better than
+    /// the noise of the plan can keep.
     pub fn read(bytes: &[u8], task: &Digest32, checks: &PlanChecks<'_>) -> Result<Self, Refusal> {
         let signed: Signed = read("the signed plan", bytes, limits::MAX_PLAN)?;
         let (body, _) = checks.trusted.open(Label::Plan, &signed)?;
@@ -188,6 +190,7 @@ impl TaskPlan {
             ));
         }
         read.check_floors(checks.floors)?;
+        read.check_claim()?;
         Ok(read)
     }
 
@@ -304,6 +307,14 @@ impl TaskPlan {
                 format!("at least {}", floors.min_goal),
                 goal,
             )),
+        }
+    }
+
+    /// `true` if devices add the noise.
+    fn adds_own_noise(&self) -> bool {
+        match &self.sum {
+            SumPolicy::Plain => false,
+            SumPolicy::SecAgg(secagg) => secagg.encoding.is_distributed(),
         }
     }
 

@@ -332,6 +332,15 @@ fn plans_below_the_floors_are_refused_by_name() {
             Box::new(move |plan| plan.guarantee = guarantee(4.0, 1e-8, 0.4, 0.4)),
             "guarantee.noise_multiplier",
         ),
+        // Better than any noise of this multiplier, and than any Gaussian of this rho.
+        (
+            Box::new(move |plan| plan.guarantee = guarantee(6.0, 1e-8, 0.05, 3.0)),
+            "guarantee.rho must be at least 0.05555555555555555",
+        ),
+        (
+            Box::new(move |plan| plan.guarantee = guarantee(4.0, 1e-8, 0.4, 3.0)),
+            "guarantee.epsilon must be at least 4.",
+        ),
         (Box::new(|plan| plan.guarantee = None), "guarantee"),
         (
             Box::new(|plan| plan.budget.as_mut().unwrap().cpu_ms = u64::MAX),

@@ -201,7 +201,9 @@ impl TaskPlan {
                     delta: self.planned.delta,
                     max_part: self.max_part,
                 };
-                Some(encoding(secagg.encoding, &inputs)?)
+                let encoding = encoding(secagg.encoding, &inputs)?;
+                self.check_own_noise(&encoding)?;
+                Some(encoding)
             }
         };
         Ok(Prepared {

@@ -122,7 +122,7 @@ pub(crate) fn plan(mode: SumMode) -> Plan {
         max_examples: 20,
         min_client_version: 1,
         guarantee: Some(Guarantee {
-            epsilon: 4.0,
+            epsilon: 6.0,
             delta: 1e-8,
             rho: 0.4,
             noise_multiplier: 3.0,

@@ -110,7 +110,7 @@ fn plan(terms: Terms) -> Plan {
         min_examples: 1,
         max_examples: 20,
         guarantee: Some(Guarantee {
-            epsilon: 4.0,
+            epsilon: 6.0,
             delta: 1e-8,
             rho: 0.4,
             noise_multiplier: 3.0,
