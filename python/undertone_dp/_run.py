@@ -7,7 +7,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -95,6 +95,8 @@ class Verification:
     """The guarantee recomputed from the ledger."""
     notes: list[str]
     """Conditions beside the files."""
+    warnings: list[str] = field(default_factory=list)
+    """Faults of the versions that wrote the files. What holds, holds beside them."""
 
     def raise_for_problems(self) -> None:
         """Raises a `RunError` with every problem, if there is one.
@@ -202,8 +204,21 @@ class Run:
 
     @property
     def guarantee(self) -> RunGuarantee | None:
-        """The guarantee recomputed from the ledger, with the costs of a private vocabulary and of the initial model where they are known."""
-        return self._guarantee("with_initial_model", "with_vocabulary", "observed")
+        """The guarantee that the run may claim, with the costs of a private vocabulary and of the initial model where they are known.
+
+        It is recomputed from the ledger. After a stop before the last round it is that of all rounds: somebody may have chosen the
+        round of the stop by a loss. `observed` is the smaller figure, and holds if nobody did.
+        """
+        together = self._guarantee("selected", "with_initial_model", "with_vocabulary")
+        if together is not None or "stopped" not in self._privacy:
+            return together or self.observed
+        claimed = self._privacy["stopped"]["claimed"]
+        return RunGuarantee.of(claimed) if claimed else None
+
+    @property
+    def observed(self) -> RunGuarantee | None:
+        """The guarantee of the rounds that were made. After a stop it holds on the condition that no release was looked at before it."""
+        return self._guarantee("observed")
 
     @property
     def worst_case(self) -> RunGuarantee | None:
@@ -245,6 +260,7 @@ class Run:
             [Check(check["name"], check["found"], check["problems"]) for check in found["checks"]],
             RunGuarantee.of(recomputed) if recomputed else None,
             found["notes"],
+            found.get("warnings", []),
         )
 
     def report(self, path: str | os.PathLike[str] | None = None) -> str:

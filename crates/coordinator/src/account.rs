@@ -7,7 +7,7 @@ use crate::participation::ParticipantId;
 use crate::participation::observed::Observed;
 use crate::participation::policy::Policy;
 use crate::plan::{Cost, PrivacyPlan, Spending};
-use crate::record::{AbandonedAttempt, GuaranteeRecord, LedgerEnd, LedgerEntry, everyone_in};
+use crate::record::{AbandonedAttempt, GuaranteeRecord, LedgerEnd, LedgerEntry, StopRecord, everyone_in};
 use crate::task::TaskConfig;
 
 /// The rounds of a ledger, composed one after another. A run writes its claims from it, and verification makes them again.
@@ -140,6 +140,42 @@ impl<'a> Account<'a> {
             (Some(_), Some(schema)) => self.spending.clone().under(schema).record(self.plan),
             _ => self.spending.record(self.plan),
         }
+    }
+
+    /// The end of the training before its last round, where the round of that end may depend on a release. `planned` is the guarantee of
+    /// the plan, [`PrivacyPlan::planned`].
+    ///
+    /// PRIVACY: a person who looks at a loss and then stops chooses the number of rounds by the text. The guarantee of all rounds that could
+    /// have been made holds for every such choice. That of the rounds so far does not.
+    ///
+    /// # Errors
+    /// From the accountant.
+    pub fn stopped(
+        &self,
+        end: Option<&LedgerEnd>,
+        planned: Option<&GuaranteeRecord>,
+    ) -> Result<Option<StopRecord>> {
+        let rounds = self.spending.rounds();
+        let is_over = rounds >= self.config.rounds || !self.plan.is_private();
+        let independent = end.is_some_and(|end| end.end.is_independent_of_releases());
+        if is_over || independent || self.spending.is_nothing(self.plan) {
+            return Ok(None);
+        }
+        let declared = self.spending.participation();
+        let as_declared = declared.is_none() || self.accounted()? == declared;
+        let (planned_rounds, claimed) = match as_declared && self.spending.is_part_of_plan(self.plan)? {
+            true => (self.config.rounds, planned.cloned()),
+            false => {
+                let all = self.running()?.completed(self.plan)?;
+                (all.rounds(), all.record(self.plan)?)
+            }
+        };
+        // The budget refuses the next round, whatever was released.
+        Ok((planned_rounds > rounds).then_some(StopRecord {
+            rounds,
+            planned_rounds,
+            claimed,
+        }))
     }
 
     /// The guarantee of the rounds so far for each user who keeps to the schema to account for, where there is one.

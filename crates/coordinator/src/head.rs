@@ -445,6 +445,7 @@ impl RunHead {
             participants: who.names,
             lost: who.lost,
             attempts: who.attempts,
+            issuer: who.issuer,
             clip_norm: plan.clipping.bound(),
             sensitivity: plan.sensitivity,
             noise_std: plan.noise_std,

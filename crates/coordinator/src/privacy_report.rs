@@ -8,11 +8,12 @@ use crate::account::Account;
 use crate::error::Result;
 use crate::identity::ParameterCounts;
 use crate::plan::{PrivacyPlan, StartCost};
-use crate::record::{GuaranteeRecord, LedgerEnd, LedgerEntry, PrivacyReport};
+use crate::record::{GuaranteeRecord, LedgerEnd, LedgerEntry, PrivacyReport, StopRecord};
 use crate::sampling::Sampling;
 use crate::task::{AggregationConfig, Algorithm, EstimatorConfig, SumName, TaskConfig, TaskFile};
 use crate::trainings::{StatedGuarantee, Training};
 use undertone_local::CLIP_MARGIN;
+use undertone_present::numbers::grouped;
 
 /// Above this epsilon, a guarantee says close to nothing about any one user.
 const MEANINGLESS_EPSILON: f64 = 20.0;
@@ -36,8 +37,8 @@ pub struct Claims<'a> {
     pub planned: Option<GuaranteeRecord>,
     /// [`PrivacyPlan::estimated`].
     pub estimate: Option<GuaranteeRecord>,
-    /// A sentence about the machine that trains, where the guarantee assumes something of it.
-    pub assumption: Option<&'a str>,
+    /// Sentences about the machine and the program that train, where the guarantee assumes something of them.
+    pub assumptions: Vec<&'a str>,
 }
 
 impl Claims<'_> {
@@ -59,7 +60,7 @@ impl Claims<'_> {
             plan,
             planned: plan.planned()?,
             estimate: None,
-            assumption: None,
+            assumptions: Vec::new(),
         })
     }
 
@@ -69,6 +70,24 @@ impl Claims<'_> {
     /// # Errors
     /// From the accountant; a ledger that is not the plan's.
     pub fn report(&self, ledger: &[LedgerEntry], end: Option<&LedgerEnd>) -> Result<PrivacyReport> {
+        self.report_of(ledger, end, true)
+    }
+
+    /// The report as versions wrote it that claimed the epsilon of the last round after every stop. Their folders are verified against
+    /// it.
+    ///
+    /// # Errors
+    /// The errors of [`report`](Self::report).
+    pub fn earlier_report(&self, ledger: &[LedgerEntry], end: Option<&LedgerEnd>) -> Result<PrivacyReport> {
+        self.report_of(ledger, end, false)
+    }
+
+    fn report_of(
+        &self,
+        ledger: &[LedgerEntry],
+        end: Option<&LedgerEnd>,
+        counts_stops: bool,
+    ) -> Result<PrivacyReport> {
         let mut account = Account::new(self.task, self.plan)?;
         for entry in ledger {
             account.add(entry)?;
@@ -77,16 +96,26 @@ impl Claims<'_> {
             account.end(end)?;
         }
         let observed = account.observed()?;
+        let stopped = match counts_stops {
+            true => account.stopped(end, self.planned.as_ref())?,
+            false => None,
+        };
+        let claimed = match &stopped {
+            Some(stopped) => stopped.claimed.as_ref(),
+            None => observed.as_ref(),
+        };
         let selected = self.plan.selected()?;
         let stated = match self.plan.selection() {
             Some(_) => selected.as_ref(),
-            None => observed.as_ref().or(self.planned.as_ref()),
+            None if stopped.is_some() => claimed,
+            None => claimed.or(self.planned.as_ref()),
         };
         let mut statements = match self.service {
             Some(file) => service::statements(self, file),
             None => statements(self.task, self.vocabulary, self.counts, self.plan),
         };
-        statements.extend(self.assumption.map(str::to_owned));
+        statements.extend(self.assumptions.iter().map(|&said| said.to_owned()));
+        statements.extend(stopped.as_ref().map(of_stop));
         Ok(PrivacyReport {
             private: self.plan.is_private(),
             statements,
@@ -94,13 +123,10 @@ impl Claims<'_> {
             planned: self.planned.clone(),
             worst_case: account.worst_case()?,
             selected,
-            with_vocabulary: observed
-                .as_ref()
-                .and_then(|observed| self.plan.with_words(observed)),
-            with_initial_model: observed
-                .as_ref()
-                .and_then(|observed| self.plan.with_initial_model(observed)),
+            with_vocabulary: claimed.and_then(|claimed| self.plan.with_words(claimed)),
+            with_initial_model: claimed.and_then(|claimed| self.plan.with_initial_model(claimed)),
             observed,
+            stopped,
             estimate: self.estimate.clone(),
         })
     }
@@ -120,7 +146,7 @@ impl Claims<'_> {
         let stated = match self.plan.selection() {
             // PRIVACY: the best of several candidates says more than one candidate.
             Some(_) => report.selected.as_ref(),
-            None => report.with_vocabulary.as_ref().or(report.observed.as_ref()),
+            None => report.with_vocabulary.as_ref().or(report.claimed()),
         };
         let stated = stated.filter(|_| self.plan.vocabulary_warning().is_none());
         Training::Private {
@@ -203,6 +229,23 @@ fn of_words(config: &TaskConfig, vocabulary: VocabProvenance) -> &'static str {
         }
         _ => "",
     }
+}
+
+/// The claim after a stop, and the condition of the figure beside it.
+fn of_stop(stopped: &StopRecord) -> String {
+    let StopRecord {
+        rounds,
+        planned_rounds,
+        ..
+    } = stopped;
+    format!(
+        "Stop: {} of {} rounds were made. Nothing here shows that the choice of the last one depends on no release. So the claim is \
+         the guarantee of all {} rounds, `stopped.claimed`. `observed` is that of the rounds that were made, on one condition: \
+         nobody looked at a release, a loss or a score before the stop.",
+        grouped(*rounds),
+        grouped(*planned_rounds),
+        grouped(*planned_rounds)
+    )
 }
 
 /// The statements that a reader needs to use the guarantee; empty where there is none.
@@ -330,9 +373,13 @@ fn of_gradients(config: &TaskConfig, schema: bool) -> Option<String> {
     ))
 }
 
-/// The reach of the guarantee of a session, whose updates and model come from another program.
+/// The condition for the guarantee of a session, whose updates and model come from another program, and its reach.
+///
+/// PRIVACY: a bounded update of one user can still move the updates of all users after it, by running statistics, by an optimizer that
+/// is kept, or by the draws of one generator. Then the sum moves by more than one clip norm when a user leaves.
 const TRAINED_OUTSIDE: &str = "Trained outside: another program computed the updates and the model, and gave each update to a \
-    session under the place of its user. Each was bounded here, whatever it held. The guarantee covers the released averages and \
+    session under the place of its user. Each was bounded here, whatever it held. The guarantee assumes that a unit's update is a \
+    function of that unit and of the released model alone, and of no other unit. It covers the released averages and \
     everything that follows from them alone, so it covers the model if nothing else that was computed from these users' data went \
     into it: no statistics of their batches, and no choice by looking at them.";
 

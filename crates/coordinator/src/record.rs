@@ -5,6 +5,7 @@
 //! PRIVACY: the ledger contains exact statistics of the cohort and belongs to the operator of the training.
 
 use serde::{Deserialize, Serialize};
+use undertone_present::numbers::hex;
 
 use crate::participation::ParticipantId;
 
@@ -56,6 +57,9 @@ pub struct LedgerEntry {
     /// The attempts at this round that made no release, first to last. Their users count as participants of this round.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<AbandonedAttempt>,
+    /// The issuer that vouched for the users of the round; none in a simulation and where nobody vouches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<Issuer>,
     /// Bound `S` on every user's update, with example-level sampling on every example's gradient; `None` without clipping.
     pub clip_norm: Option<f64>,
     /// Sensitivity of the released average (L2).
@@ -99,6 +103,30 @@ pub fn everyone_in(attempts: &[AbandonedAttempt]) -> Vec<ParticipantId> {
         .iter()
         .flat_map(|attempt| attempt.participants.iter().copied())
         .collect()
+}
+
+/// The issuer that vouches for the users of a service, with its public keys in hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Issuer {
+    /// The name of the issuer: its first public key. One user is one subject of this name, while keys are replaced.
+    pub name: String,
+    /// The keys whose certificates counted, ascending.
+    pub keys: Vec<String>,
+}
+
+impl Issuer {
+    /// The issuer of this name, whose certificates count under these keys.
+    #[must_use]
+    pub fn new(name: &[u8; 32], keys: &[[u8; 32]]) -> Self {
+        let mut keys: Vec<String> = keys.iter().map(|key| hex(key)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        Self {
+            name: hex(name),
+            keys,
+        }
+    }
 }
 
 /// The kind of service that made a round.
@@ -164,7 +192,7 @@ pub enum AbandonReason {
     Operator,
 }
 
-/// The last line of the ledger of a service's task. No round follows it.
+/// The last line of the ledger of a service's task, and of a run in which too few users may take part again. No round follows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerEnd {
     /// The reason of the end.
@@ -174,6 +202,9 @@ pub struct LedgerEnd {
     /// The attempts that were abandoned since the last release, first to last. Their users count as participants of the round with
     /// the index `rounds`.
     pub attempts: Vec<AbandonedAttempt>,
+    /// The issuer that vouched for the users of these attempts; none where nobody vouches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<Issuer>,
     /// SHA-256 (hex) of the line before, or of the task's settings where there is none.
     pub previous_sha256: String,
 }
@@ -188,6 +219,21 @@ pub enum EndReason {
     Stopped,
     /// The number of users of the population who may take part again is too small.
     Starved,
+}
+
+impl EndReason {
+    /// `true` if a training that ends for this reason ends in the same round whatever its releases are. The list is closed.
+    ///
+    /// PRIVACY: an operator stops a training for any reason, and the round at which a loss looked good is a function of the text. The
+    /// guarantee of the rounds so far does not hold for such a round. Who may take part again follows from participation, which the
+    /// accounting takes as independent of examples.
+    #[must_use]
+    pub fn is_independent_of_releases(self) -> bool {
+        match self {
+            Self::Completed | Self::Starved => true,
+            Self::Stopped => false,
+        }
+    }
 }
 
 /// A line of a ledger.
@@ -248,11 +294,15 @@ pub struct PrivacyReport {
     pub worst_case: Option<GuaranteeRecord>,
     /// The guarantee recomputed from the ledger.
     pub observed: Option<GuaranteeRecord>,
+    /// The end of the training before its last round, where the round of that end may depend on a release. The claim is then that of
+    /// this record, and `observed` is a figure with a condition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<StopRecord>,
     /// The guarantee of the run as the best of a private sweep, for all of its candidates together. Where it is there, it is the
     /// guarantee of the release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selected: Option<GuaranteeRecord>,
-    /// The guarantee of the run and the private choice of its vocabulary together: the observed one composed with the
+    /// The guarantee of the run and the private choice of its vocabulary together: the claimed one composed with the
     /// vocabulary's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with_vocabulary: Option<GuaranteeRecord>,
@@ -262,6 +312,53 @@ pub struct PrivacyReport {
     pub with_initial_model: Option<GuaranteeRecord>,
     /// The guarantee that a larger run with this noise would have (`[estimate]`); never the guarantee of this run.
     pub estimate: Option<GuaranteeRecord>,
+}
+
+impl PrivacyReport {
+    /// The guarantee that the training may claim: with a private sweep that of all candidates, otherwise [`alone`](Self::alone).
+    #[must_use]
+    pub fn claimed(&self) -> Option<&GuaranteeRecord> {
+        self.selected.as_ref().or_else(|| self.alone())
+    }
+
+    /// The guarantee of one training by itself: that of all rounds where somebody may have chosen the last one, otherwise the observed
+    /// one. `None` where none can be stated.
+    #[must_use]
+    pub fn alone(&self) -> Option<&GuaranteeRecord> {
+        match &self.stopped {
+            Some(stopped) => stopped.claimed.as_ref(),
+            None => self.observed.as_ref(),
+        }
+    }
+
+    /// The guarantee that covers everything known about the release, with its key in `privacy.json`.
+    #[must_use]
+    pub fn of_release(&self) -> Option<(&'static str, &GuaranteeRecord)> {
+        let together = [
+            ("selected", &self.selected),
+            ("with_initial_model", &self.with_initial_model),
+            ("with_vocabulary", &self.with_vocabulary),
+        ];
+        let together = together
+            .into_iter()
+            .find_map(|(key, record)| Some((key, record.as_ref()?)));
+        let alone = match self.stopped {
+            Some(_) => "stopped.claimed",
+            None => "observed",
+        };
+        together.or_else(|| Some((alone, self.claimed()?)))
+    }
+}
+
+/// The end of a training before the last of its rounds, for a reason that may depend on its releases.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StopRecord {
+    /// Number of rounds that were made.
+    pub rounds: u64,
+    /// Number of rounds that configuration and budget allow.
+    pub planned_rounds: u64,
+    /// The guarantee of all these rounds; `None` where none can be stated.
+    pub claimed: Option<GuaranteeRecord>,
 }
 
 /// One guarantee with its derivation.

@@ -9,7 +9,7 @@ use undertone_mechanisms::{ClientNoisedSum, NoiseKey};
 use crate::cohorts::Cohort;
 use crate::head::Opened;
 use crate::participation::ParticipantId;
-use crate::record::{AbandonedAttempt, LedgerMode};
+use crate::record::{AbandonedAttempt, Issuer, LedgerMode};
 
 /// The sum of a round.
 ///
@@ -66,6 +66,8 @@ pub struct Participants {
     pub lost: Vec<ParticipantId>,
     /// The attempts at this round that made no release, first to last. PRIVACY: their users count as participants.
     pub attempts: Vec<AbandonedAttempt>,
+    /// The issuer that vouched for these users; `None` in a simulation and where nobody vouches.
+    pub issuer: Option<Issuer>,
     /// The kind of service; `None` in a simulation.
     pub mode: Option<LedgerMode>,
     /// Number of users in the sum, where users can fail on the way.

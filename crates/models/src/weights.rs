@@ -18,7 +18,7 @@ pub(crate) fn malformed(error: impl std::fmt::Display) -> ModelError {
 }
 
 /// Key of the description in a file's header.
-pub(crate) const DESCRIPTION_KEY: &str = "undertone";
+pub const DESCRIPTION_KEY: &str = "undertone";
 
 /// Writes parameters as f32 tensors under the layout's names, with a description (such as JSON) in the header.
 ///
@@ -211,6 +211,18 @@ pub fn describe(mut bytes: Vec<u8>, description: &str) -> Result<Vec<u8>> {
 pub fn description(bytes: &[u8]) -> Result<Option<String>> {
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
     Ok(description_of(&header))
+}
+
+/// The keys of the texts in a file's header, ascending. A file of this program has a description and no other text.
+///
+/// # Errors
+/// An unreadable file.
+pub fn metadata_keys(bytes: &[u8]) -> Result<Vec<String>> {
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
+    let texts = header.metadata().as_ref();
+    let mut keys: Vec<String> = texts.into_iter().flat_map(HashMap::keys).cloned().collect();
+    keys.sort_unstable();
+    Ok(keys)
 }
 
 fn description_of(header: &Metadata) -> Option<String> {

@@ -10,7 +10,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use undertone_coordinator::record::{GuaranteePoint, GuaranteeRecord, PrivacyReport};
+use undertone_coordinator::record::{GuaranteePoint, PrivacyReport};
 use undertone_present::numbers::epsilon_delta;
 use undertone_run::RunError;
 use undertone_run::config::parse_as;
@@ -168,7 +168,7 @@ pub fn registry(run_dir: &Path, facts_file: &Path) -> Result<Record> {
     {
         return Err(RunError::value("seed", "a run without a seed, for a public record", "a seed").into());
     }
-    let Some((figure, guarantee)) = of_release(&privacy) else {
+    let Some((figure, guarantee)) = privacy.of_release() else {
         return Err(RunError::damaged(&path, "expected a guarantee, for a public record").into());
     };
     let tested = verification.checks.iter().map(|check| Tested {
@@ -222,18 +222,6 @@ pub fn registry(run_dir: &Path, facts_file: &Path) -> Result<Record> {
         write_json(&run_dir.join(REGISTRY_FILE), &record)?;
     }
     Ok(record)
-}
-
-/// The figure that covers everything known about the release.
-fn of_release(privacy: &PrivacyReport) -> Option<(&'static str, &GuaranteeRecord)> {
-    [
-        ("selected", &privacy.selected),
-        ("with_initial_model", &privacy.with_initial_model),
-        ("with_vocabulary", &privacy.with_vocabulary),
-        ("observed", &privacy.observed),
-    ]
-    .into_iter()
-    .find_map(|(name, record)| Some((name, record.as_ref()?)))
 }
 
 /// The rest of the statement that begins with this topic; empty where there is none.

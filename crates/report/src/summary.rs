@@ -1,7 +1,7 @@
 //! The summary table, with equal rows on the terminal and in the page.
 
 use super::RunData;
-use undertone_coordinator::record::GuaranteeRecord;
+use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
 use undertone_present::numbers::{grouped, number, upper_bound};
 use undertone_run::metrics::EvaluationRecord;
 
@@ -102,15 +102,19 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
     match &run.privacy {
         Some(privacy) if privacy.private => {
             let named = [
-                ("planned", &privacy.planned),
-                ("worst case", &privacy.worst_case),
-                ("observed", &privacy.observed),
-                ("guarantee with the vocabulary", &privacy.with_vocabulary),
-                ("guarantee with the initial model", &privacy.with_initial_model),
-                ("estimate, not a guarantee", &privacy.estimate),
+                ("planned", privacy.planned.as_ref()),
+                ("worst case", privacy.worst_case.as_ref()),
+                ("claimed, for all rounds", after_stop(privacy)),
+                ("observed", privacy.observed.as_ref()),
+                ("guarantee with the vocabulary", privacy.with_vocabulary.as_ref()),
+                (
+                    "guarantee with the initial model",
+                    privacy.with_initial_model.as_ref(),
+                ),
+                ("estimate, not a guarantee", privacy.estimate.as_ref()),
             ];
             for (name, record) in named {
-                rows.extend(record.as_ref().map(|record| (name, guarantee(record))));
+                rows.extend(record.map(|record| (name, guarantee(record))));
             }
         }
         Some(_) => rows.push(("privacy", "none: no noise was added".to_owned())),
@@ -120,6 +124,11 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
         }
     }
     rows
+}
+
+/// The guarantee that a run claims after a stop.
+fn after_stop(privacy: &PrivacyReport) -> Option<&GuaranteeRecord> {
+    privacy.stopped.as_ref()?.claimed.as_ref()
 }
 
 /// A guarantee in one line.

@@ -14,7 +14,7 @@ use std::path::Path;
 use crate::error::{Result, RunError};
 use crate::files;
 use crate::files::names::{AUDIT_FILE, CONFIG_FILE, LEDGER_FILE};
-use crate::ledger::{genesis_of, read_chain};
+use crate::ledger::{self, genesis_of};
 
 use record::Audit;
 
@@ -36,7 +36,7 @@ pub fn record(run_dir: &Path, mut audit: Audit) -> Result<Audit> {
         return Err(RunError::value("--record", expected, "a positive control"));
     }
     files::read(&run_dir.join(CONFIG_FILE))?;
-    let (_, head) = read_chain(&run_dir.join(LEDGER_FILE), &genesis_of(run_dir)?)?;
+    let head = ledger::read(&run_dir.join(LEDGER_FILE), &genesis_of(run_dir)?)?.head;
     audit.run.ledger_head = Some(head);
     let audit = match read(run_dir)? {
         Some(earlier) if earlier.run == audit.run => audit.after(earlier),

@@ -294,4 +294,6 @@ struct Run<'a> {
     tokens: u64,
     start: StartRecord,
     stopped_early: Option<String>,
+    /// `true` if a round was refused because of the users who could take part in it.
+    starved: bool,
 }

@@ -88,41 +88,55 @@ fn plain(text: &str) -> String {
 pub fn named(
     privacy: &PrivacyReport,
 ) -> impl Iterator<Item = (&'static str, &'static str, &GuaranteeRecord)> {
+    let stopped = privacy.stopped.as_ref();
+    let pick = |claimed, observed| if stopped.is_some() { claimed } else { observed };
     [
         (
             "Selected",
             "the release as the best of a private sweep, all candidates together",
-            &privacy.selected,
+            privacy.selected.as_ref(),
         ),
-        ("Observed", "recomputed from the ledger", &privacy.observed),
         (
-            "Observed, with its vocabulary",
+            "Claimed",
+            "all rounds of the plan, because the round of the stop may depend on a release",
+            stopped.and_then(|stopped| stopped.claimed.as_ref()),
+        ),
+        (
+            "Observed",
+            pick(
+                "the rounds that were made, if nobody looked at a release before the stop; recomputed from the ledger",
+                "recomputed from the ledger",
+            ),
+            privacy.observed.as_ref(),
+        ),
+        (
+            pick("Claimed, with its vocabulary", "Observed, with its vocabulary"),
             "the training and the private choice of its words together",
-            &privacy.with_vocabulary,
+            privacy.with_vocabulary.as_ref(),
         ),
         (
-            "Observed, with its initial model",
+            pick("Claimed, with its initial model", "Observed, with its initial model"),
             "the training, the private vocabulary where there is one, and what its initial model says of itself, together",
-            &privacy.with_initial_model,
+            privacy.with_initial_model.as_ref(),
         ),
         (
             "Worst case",
             "the rounds that were made, for everyone who keeps to the declared participation",
-            &privacy.worst_case,
+            privacy.worst_case.as_ref(),
         ),
         (
             "Planned",
             "from the configuration, before training",
-            &privacy.planned,
+            privacy.planned.as_ref(),
         ),
         (
             "Estimate",
             "for a larger run with this noise; not the guarantee of this run",
-            &privacy.estimate,
+            privacy.estimate.as_ref(),
         ),
     ]
     .into_iter()
-    .filter_map(|(name, how, record)| Some((name, how, record.as_ref()?)))
+    .filter_map(|(name, how, record)| Some((name, how, record?)))
 }
 
 /// The conditions of a guarantee, as names and values.

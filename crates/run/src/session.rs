@@ -34,7 +34,7 @@ use crate::initial_model::{Description, Training};
 use crate::manifest::Manifest;
 use crate::store::{FileStore, RunStore};
 
-pub use config::{SessionConfig, text_of_json};
+pub use config::{SessionConfig, UnitRng, text_of_json};
 pub use round::Round;
 
 use journal::{Journal, Source};
@@ -460,7 +460,9 @@ pub(crate) fn claims<'a>(
         plan,
         planned,
         estimate: None,
-        assumption: device::assumption(entries),
+        assumptions: (config.unit_rng.statement().into_iter())
+            .chain(device::assumption(entries))
+            .collect(),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::checkpoint::{Snapshot, State};
 use crate::error::Result;
 use crate::files::JsonLines;
 use crate::files::names::LEDGER_FILE;
-use crate::ledger::read_chain;
+use crate::ledger::{self, read_chain};
 
 /// The place where a driver keeps what a crash must not lose.
 ///
@@ -88,7 +88,7 @@ impl RunStore for FileStore {
 
     fn lines(&mut self) -> Result<Vec<LedgerEntry>> {
         self.lines.sync()?;
-        Ok(read_chain(&self.run_dir.join(LEDGER_FILE), &self.genesis)?.0)
+        Ok(ledger::read(&self.run_dir.join(LEDGER_FILE), &self.genesis)?.entries)
     }
 
     fn checkpoint(&mut self, state: State, head: &RunHead) -> Result<()> {

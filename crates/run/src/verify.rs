@@ -37,6 +37,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use undertone_data::{PrivateVocabulary, Vocab, VocabularySpec};
 
+use self::guarantee::Recomputed;
 use self::same::{Precision, differences};
 use self::subject::Subject;
 use crate::config::RunConfig;
@@ -52,7 +53,7 @@ use crate::task::{self, ServiceRecord};
 use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::privacy_report::{Claims, FOLLOWS_THE_ENCODING};
-use undertone_coordinator::record::{GuaranteeRecord, LedgerEnd, LedgerEntry, PrivacyReport};
+use undertone_coordinator::record::{GuaranteeRecord, LedgerEnd, LedgerEntry};
 use undertone_coordinator::task::{TaskConfig, TaskFile};
 
 /// One check of a verification.
@@ -64,6 +65,9 @@ pub struct Check {
     pub found: String,
     /// The failed claims, each naming its file, line or figure; empty if the check passed.
     pub problems: Vec<String>,
+    /// The faults of an earlier version that wrote the files, for [`Verification::warnings`].
+    #[serde(skip)]
+    warnings: Vec<String>,
 }
 
 impl Check {
@@ -72,6 +76,14 @@ impl Check {
             name,
             found: String::new(),
             problems: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Adds a fault of an earlier version that wrote the files. The check still holds.
+    fn warning(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
         }
     }
 
@@ -117,6 +129,12 @@ impl Check {
     }
 }
 
+/// A key or a text from a file, cut to what a problem shows.
+fn quoted(text: &str) -> String {
+    let start: String = text.chars().take(120).collect();
+    format!("{start:?}")
+}
+
 /// A number, or that there is none.
 fn shown(value: Option<impl Display>) -> String {
     value.map_or("no value".to_owned(), |value| value.to_string())
@@ -152,7 +170,10 @@ pub struct Verification {
     pub run: PathBuf,
     /// Every check, in order. Where one fails that others build on, they are missing.
     pub checks: Vec<Check>,
-    /// The guarantee recomputed from the ledger; `None` where that failed, or where the run promises none.
+    /// The faults of the versions that wrote the files. What holds, holds beside them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// The guarantee that the run may claim, recomputed from the ledger; `None` where that failed, or where the run promises none.
     pub recomputed: Option<GuaranteeRecord>,
     /// Conditions of the guarantee beside the files, and the figures that no file determines.
     pub notes: Vec<&'static str>,
@@ -229,7 +250,7 @@ impl Run<'_> {
                 plan: &self.plan,
                 planned: self.plan.planned()?,
                 estimate: self.plan.estimated()?,
-                assumption: config.engine.assumption(),
+                assumptions: config.engine.assumption().into_iter().collect(),
             }),
         }
     }
@@ -244,12 +265,13 @@ pub fn verify(run_dir: &Path) -> Result<Verification> {
 }
 
 /// The verification, and the run with its report where they could be read.
-fn checked(run_dir: &Path) -> Result<(Verification, Option<(Run<'_>, PrivacyReport)>)> {
+fn checked(run_dir: &Path) -> Result<(Verification, Option<(Run<'_>, Recomputed)>)> {
     let of_task = crate::task::is_exported(run_dir);
     files::read(&run_dir.join(if of_task { TASK_FILE } else { CONFIG_FILE }))?;
     let mut verification = Verification {
         run: run_dir.to_owned(),
         checks: Vec::new(),
+        warnings: Vec::new(),
         recomputed: None,
         notes: match crate::publish::is_published(run_dir) {
             true => published::NOT_CHECKED.to_vec(),
@@ -276,22 +298,30 @@ fn checked(run_dir: &Path) -> Result<(Verification, Option<(Run<'_>, PrivacyRepo
         if run.withholds_participation() {
             verification.notes.push(published::WITHOUT_PARTICIPATION);
         }
-        let report = verification.then(guarantee::agree(&run));
+        let made = verification.then(guarantee::agree(&run));
+        let report = made.as_ref().map(|made| &made.report);
         if !run.published {
             verification.checks.push(metrics::agree(&run));
         }
         verification
             .checks
-            .push(model::matches_ledger(&run, report.as_ref()));
+            .push(model::matches_ledger(&run, made.as_ref().map(Recomputed::stated)));
         verification.checks.extend(audit::lane(&run));
         verification.checks.extend(replays::agree(&run));
-        verification.checks.extend(audit::agree(&run, report.as_ref()));
-        verification.recomputed = (report.as_ref()).and_then(|report| match run.plan.selection() {
+        let audited = audit::agree(&run, made.as_ref().map(Recomputed::stated));
+        verification
+            .notes
+            .extend(audited.as_ref().map(|_| audit::NOT_DETERMINED));
+        verification.checks.extend(audited);
+        verification.recomputed = report.and_then(|report| match run.plan.selection() {
             Some(_) => report.selected.clone(),
-            None => report.observed.clone(),
+            None => report.claimed().cloned(),
         });
-        found = report.map(|report| (run, report));
+        found = made.map(|made| (run, made));
     }
+    let of_checks = verification.checks.iter().flat_map(|check| &check.warnings);
+    let of_checks: Vec<String> = of_checks.cloned().collect();
+    verification.warnings.extend(of_checks);
     Ok((verification, found))
 }
 
@@ -304,10 +334,12 @@ fn open<'a>(folder: &'a Path, of_task: bool, verification: &mut Verification) ->
         .push(directory::as_when_it_ended(folder, &files));
     verification.checks.push(configuration);
     let subject = subject?;
+    let (chained, found) = ledger::chain(folder, published, &subject);
     if let Subject::Task { file, record } = &subject {
-        verification.checks.push(identity::stated(file, record));
+        let identity = identity::stated(file, record, found.as_ref());
+        verification.checks.push(identity);
     }
-    let found = verification.then(ledger::chain(folder, published, &subject))?;
+    let found = verification.then((chained, found))?;
     verification.then(mechanism::is_one(folder, subject.task().rounds))?;
     let Settings {
         vocabulary,

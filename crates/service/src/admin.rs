@@ -459,6 +459,7 @@ impl<'s> Admin<'s> {
             rounds: row.head_round,
             planned: report.planned.as_ref().map(Figures::new),
             observed: report.observed.as_ref().map(Figures::new),
+            claimed: report.claimed().map(Figures::new),
         })
     }
 

@@ -403,6 +403,12 @@ fn written(exported: &Exported) -> Vec<(&'static str, String)> {
         ("rounds", grouped(exported.rounds)),
     ];
     rows.extend(stated("planned guarantee", exported.planned.as_ref()));
-    rows.extend(stated("guarantee", exported.observed.as_ref()));
+    rows.extend(stated("guarantee", exported.claimed.as_ref()));
+    if exported.claimed != exported.observed {
+        rows.extend(stated(
+            "of the rounds that were made, on a condition",
+            exported.observed.as_ref(),
+        ));
+    }
     rows
 }

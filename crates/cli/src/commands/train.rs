@@ -312,16 +312,21 @@ pub(super) fn table(summary: &Summary) -> String {
     if let Some(value) = summary.best_accuracy {
         rows.push(("best reachable top-1", percent(value)));
     }
+    let privacy = &summary.privacy;
     for (name, record) in [
-        ("guarantee (planned)", &summary.privacy.planned),
-        ("guarantee (worst case)", &summary.privacy.worst_case),
-        ("guarantee (observed)", &summary.privacy.observed),
-        ("guarantee with the vocabulary", &summary.privacy.with_vocabulary),
+        ("guarantee (planned)", privacy.planned.as_ref()),
+        ("guarantee (worst case)", privacy.worst_case.as_ref()),
+        (
+            "guarantee (claimed)",
+            (privacy.stopped.as_ref()).and_then(|stopped| stopped.claimed.as_ref()),
+        ),
+        ("guarantee (observed)", privacy.observed.as_ref()),
+        ("guarantee with the vocabulary", privacy.with_vocabulary.as_ref()),
         (
             "guarantee with the initial model",
-            &summary.privacy.with_initial_model,
+            privacy.with_initial_model.as_ref(),
         ),
-        ("estimate, not a guarantee", &summary.privacy.estimate),
+        ("estimate, not a guarantee", privacy.estimate.as_ref()),
     ] {
         if let Some(record) = record {
             rows.push((name, guarantee(record)));

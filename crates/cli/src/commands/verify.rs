@@ -61,6 +61,12 @@ pub(super) fn rows(verification: &Verification) -> Vec<(&'static str, String)> {
             ));
         }
     }
+    rows.extend(
+        verification
+            .warnings
+            .iter()
+            .map(|warning| ("warning", warning.clone())),
+    );
     if let Some(recomputed) = &verification.recomputed {
         let figures = epsilon_delta(recomputed.epsilon, recomputed.delta);
         rows.push(("recomputed", format!("{figures}, {}", recomputed.adjacency)));

@@ -143,5 +143,17 @@ fn users_who_may_not_take_part_yet_are_not_chosen() {
         why,
         "round 12: expected at least 20 users who may take part again, found 9",
     );
-    folder.succeed("verify short/tiny");
+    // Who may take part follows from participation alone, so the rounds that were made are the claim.
+    assert_eq!(summary["privacy"]["stopped"], Value::Null);
+    let ledger = folder.text("short/tiny/ledger.jsonl");
+    let last = ledger.lines().last().expect("a line");
+    contains(last, "{\"end\":\"starved\",\"rounds\":12,\"attempts\":[]");
+    folder.show(
+        "verify short/tiny",
+        "to its end for lack of users who may take part again",
+    );
+    assert_eq!(
+        folder.json("verify short/tiny")["recomputed"]["epsilon"],
+        summary["privacy"]["observed"]["epsilon"]
+    );
 }

@@ -6,6 +6,7 @@ use undertone_aggregation::ParamLayout;
 
 use super::*;
 use crate::participation::ParticipationKey;
+use crate::participation::policy::Enforcement;
 use crate::plan::Population;
 use crate::record::{AbandonReason, EndReason};
 
@@ -71,6 +72,7 @@ fn entry(plan: &PrivacyPlan, round: u64, included: &[u64]) -> LedgerEntry {
         participants: names(included),
         lost: Vec::new(),
         attempts: Vec::new(),
+        issuer: None,
         clip_norm: of_round.clipping.bound(),
         sensitivity: of_round.sensitivity,
         noise_std: of_round.noise_std,
@@ -88,6 +90,7 @@ fn end(rounds: u64, attempts: Vec<AbandonedAttempt>) -> LedgerEnd {
         end: EndReason::Stopped,
         rounds,
         attempts,
+        issuer: None,
         previous_sha256: String::new(),
     }
 }
@@ -304,4 +307,112 @@ fn an_attempt_after_the_last_release_costs_a_participation_where_clients_add_the
     // A task without any release has cost its users what the server saw.
     assert_eq!(observed(&[], vec![attempt(0, &[1, 2, 3])]), Some(of(1)));
     assert_eq!(observed(&[], Vec::new()), None);
+}
+
+/// The account of the first rounds of a plan, each made as planned by four users of its own.
+fn made(task: &TaskConfig, plan: &PrivacyPlan, rounds: u64) -> StopRecordOf {
+    let mut account = Account::new(task, plan).unwrap();
+    for round in 0..rounds {
+        let first = 4 * round % 88;
+        account.add(&entry(plan, round, &[first, first + 1])).unwrap();
+    }
+    let planned = plan.planned().unwrap();
+    let stopped = |reason: Option<EndReason>| {
+        let end = reason.map(|reason| LedgerEnd {
+            end: reason,
+            ..end(rounds, Vec::new())
+        });
+        account.stopped(end.as_ref(), planned.as_ref()).unwrap()
+    };
+    StopRecordOf {
+        unknown: stopped(None),
+        by_operator: stopped(Some(EndReason::Stopped)),
+        starved: stopped(Some(EndReason::Starved)),
+        observed: account.observed().unwrap(),
+    }
+}
+
+/// The stop of one ledger, for each reason that its last line may give.
+struct StopRecordOf {
+    unknown: Option<StopRecord>,
+    by_operator: Option<StopRecord>,
+    starved: Option<StopRecord>,
+    observed: Option<GuaranteeRecord>,
+}
+
+#[test]
+fn a_stop_by_anybody_claims_all_rounds_of_the_plan_and_a_lack_of_users_the_rounds_made() {
+    let task = central();
+    let plan = plan(&task);
+    let planned = plan.planned().unwrap().unwrap();
+    let stop = made(&task, &plan, 3);
+    for stopped in [stop.unknown.unwrap(), stop.by_operator.unwrap()] {
+        assert_eq!((stopped.rounds, stopped.planned_rounds), (3, 60));
+        assert_eq!(stopped.claimed.unwrap(), planned);
+    }
+    assert_eq!(stop.starved, None);
+    assert!(stop.observed.unwrap().epsilon < planned.epsilon);
+    // With all rounds, and with none, there is no stop.
+    assert_eq!(made(&task, &plan, 60).unknown, None);
+    assert_eq!(made(&task, &plan, 0).unknown, None);
+}
+
+#[test]
+fn a_schema_that_was_widened_before_a_stop_is_claimed_for_all_rounds() {
+    let mut task = central();
+    if let Some(schema) = &mut task.participation {
+        schema.on_violation = Enforcement::Account;
+    }
+    let plan = plan(&task);
+    let mut account = Account::new(&task, &plan).unwrap();
+    account.add(&entry(&plan, 0, &[1])).unwrap();
+    account.add(&entry(&plan, 1, &[1])).unwrap();
+    let planned = plan.planned().unwrap();
+    let stopped = account.stopped(None, planned.as_ref()).unwrap().unwrap();
+    let claimed = stopped.claimed.unwrap();
+    assert_eq!((stopped.planned_rounds, claimed.rounds), (60, 60));
+    assert!(claimed.epsilon > planned.unwrap().epsilon);
+}
+
+/// Sampled cohorts under a budget that admits some of the rounds: the budget ends the run in one round whatever is released.
+#[test]
+fn a_stop_claims_no_more_rounds_than_the_budget_admits_and_an_exhausted_budget_is_no_stop() {
+    let task: TaskConfig = toml::from_str(
+        "name = \"t\"\nrounds = 60\nmodel = { family = \"dplm\", embed = 4, hidden = 6 }\n\
+         cohort = { users_per_round = 4 }\nuser_update = { batch_size = 4, learning_rate = 0.5 }\n\
+         clip = { kind = \"flat\", norm = 0.5 }\nprivacy = { noise_multiplier = 1.0, delta = 1e-5, max_epsilon = 1.5 }\n",
+    )
+    .unwrap();
+    let plan = plan(&task);
+    let sampled = |round: u64| LedgerEntry {
+        sampling: "poisson".to_owned(),
+        ..entry(&plan, round, &[])
+    };
+    let mut account = Account::new(&task, &plan).unwrap();
+    let mut head = Spending::new(&plan);
+    // A run goes on round after round, until the budget refuses one.
+    while head
+        .check_budget(&plan, head.rounds(), Cost::from(&plan.round(head.rounds())))
+        .is_ok()
+    {
+        head.compose(&plan, Cost::from(&plan.round(head.rounds())), 1)
+            .unwrap();
+    }
+    let admitted = head.rounds();
+    assert!((3..60).contains(&admitted), "{admitted}");
+    for round in 0..admitted {
+        let stopped = account.stopped(None, None).unwrap();
+        match round {
+            0 => assert_eq!(stopped, None),
+            _ => {
+                let stopped = stopped.unwrap();
+                let claimed = stopped.claimed.unwrap();
+                assert_eq!((stopped.rounds, stopped.planned_rounds), (round, admitted));
+                let whole = head.epsilon(&plan).unwrap().unwrap();
+                assert!((claimed.epsilon - whole).abs() < 1e-9 && whole <= 1.5);
+            }
+        }
+        account.add(&sampled(round)).unwrap();
+    }
+    assert_eq!(account.stopped(None, None).unwrap(), None);
 }

@@ -5,11 +5,12 @@ use crate::account::check_rows;
 use crate::chain::Chain;
 use crate::error::{CoordinatorError, Result};
 use crate::participation::observed::check_distinct;
-use crate::record::{AbandonedAttempt, EndReason, LedgerEnd, everyone_in};
+use crate::record::{AbandonedAttempt, EndReason, Issuer, LedgerEnd, everyone_in};
 use crate::source::Participants;
 
 impl RunHead {
-    /// Ends the task: the last line of its ledger, and the chain with it. `attempts` are those since the last release.
+    /// Ends the task: the last line of its ledger, and the chain with it. `attempts` are those since the last release, and `issuer`
+    /// vouched for their users.
     ///
     /// # Errors
     /// [`EndReason::Completed`] before the last round or with attempts after it; a user who stands twice in the attempts.
@@ -17,6 +18,7 @@ impl RunHead {
         self,
         reason: EndReason,
         mut attempts: Vec<AbandonedAttempt>,
+        issuer: Option<Issuer>,
     ) -> Result<(Vec<u8>, LedgerEnd, Chain)> {
         if (reason == EndReason::Completed) != self.is_over() || (self.is_over() && !attempts.is_empty()) {
             return Err(CoordinatorError::Ledger {
@@ -36,6 +38,7 @@ impl RunHead {
             end: reason,
             rounds: self.round,
             attempts,
+            issuer,
             previous_sha256: String::new(),
         };
         let (line, chain) = self.chain.end(&mut end)?;

@@ -411,7 +411,9 @@ fn the_end_of_a_task_follows_its_last_line_and_names_the_attempts_since() {
     let head = head_of(&task, "genesis", &entropy);
     let head = next_round(head, &entropy).head;
     let before = head.chain().head().to_owned();
-    let (line, end, chain) = head.end(EndReason::Stopped, vec![attempt(0, &[7, 5])]).unwrap();
+    let (line, end, chain) = head
+        .end(EndReason::Stopped, vec![attempt(0, &[7, 5])], None)
+        .unwrap();
     assert_eq!((end.rounds, &end.previous_sha256), (1, &before));
     assert_eq!(
         String::from_utf8(line.clone()).unwrap(),
@@ -435,7 +437,7 @@ fn the_end_of_a_task_follows_its_last_line_and_names_the_attempts_since() {
         ),
     ] {
         let error = head_of(&task, "genesis", &entropy)
-            .end(reason, attempts)
+            .end(reason, attempts, None)
             .unwrap_err()
             .to_string();
         assert!(error.contains(words), "{error}");
@@ -454,6 +456,6 @@ fn no_round_is_opened_after_the_last_one() {
         error.contains("more than the 8 rounds that are closed, got 8"),
         "{error}"
     );
-    let (_, end, _) = head.end(EndReason::Completed, Vec::new()).unwrap();
+    let (_, end, _) = head.end(EndReason::Completed, Vec::new(), None).unwrap();
     assert_eq!((end.rounds, end.attempts.len()), (8, 0));
 }

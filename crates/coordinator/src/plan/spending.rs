@@ -162,8 +162,66 @@ impl Spending {
         self.as_planned = false;
     }
 
+    /// This spending with all further rounds that plan and budget allow.
+    ///
+    /// # Errors
+    /// From the accountant.
+    pub(crate) fn completed(&self, plan: &PrivacyPlan) -> Result<Self> {
+        let left = plan.rounds.saturating_sub(self.rounds);
+        let all = self.with_rounds(plan, left)?;
+        // All rounds of one mechanism were checked before the first.
+        let budget = plan.private.as_ref().filter(|private| private.has_budget());
+        let Some(private) = budget.filter(|_| plan.bounded().is_none()) else {
+            return Ok(all);
+        };
+        let within = |spending: &Self| -> Result<bool> {
+            let epsilon = spending.epsilon(plan)?.unwrap_or(f64::INFINITY);
+            Ok(private.excess(epsilon).is_none())
+        };
+        if within(&all)? {
+            return Ok(all);
+        }
+        let (mut admitted, mut refused) = (0, left);
+        while refused - admitted > 1 {
+            let middle = admitted + (refused - admitted) / 2;
+            match within(&self.with_rounds(plan, middle)?)? {
+                true => admitted = middle,
+                false => refused = middle,
+            }
+        }
+        self.with_rounds(plan, admitted)
+    }
+
+    /// This spending with more rounds of the plan.
+    fn with_rounds(&self, plan: &PrivacyPlan, rounds: u64) -> Result<Self> {
+        let (mut spending, end) = (self.clone(), self.rounds + rounds);
+        while spending.rounds < end {
+            let from = spending.rounds;
+            let next = plan.phases.iter().map(|phase| phase.from_round);
+            let next = next.filter(|&start| start > from).min().unwrap_or(end);
+            spending.compose(plan, Cost::from(&plan.round(from)), next.min(end) - from)?;
+        }
+        Ok(spending)
+    }
+
+    /// `true` if each round so far cost what the plan says of it, and plan and budget allow all others.
+    ///
+    /// # Errors
+    /// From the accountant.
+    pub(crate) fn is_part_of_plan(&self, plan: &PrivacyPlan) -> Result<bool> {
+        let Some(private) = &plan.private else {
+            return Ok(self.as_planned);
+        };
+        if !self.as_planned || !private.has_budget() {
+            return Ok(self.as_planned);
+        }
+        Ok(plan
+            .whole_epsilon()?
+            .is_some_and(|whole| private.excess(whole).is_none()))
+    }
+
     /// `true` if no release and no sum of an attempt was seen.
-    fn is_nothing(&self, plan: &PrivacyPlan) -> bool {
+    pub(crate) fn is_nothing(&self, plan: &PrivacyPlan) -> bool {
         match plan.client_noise() {
             Some(_) => self.attempted == 0,
             None => self.rounds == 0,

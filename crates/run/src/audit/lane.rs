@@ -321,22 +321,22 @@ impl<'a> Recorded<'a> {
         Ok(SecretCoins::of_examples(probability, self.contributions))
     }
 
-    /// The guarantee that canaries and probes of this run test: the planned one, or that of the rounds that were made where these are fewer,
+    /// The guarantee that canaries and probes of this run test: the planned one, or the one that the run claims where fewer rounds were made,
     /// and where users may have taken part beyond the schema.
     ///
     /// # Errors
     /// [`RunError`] naming the guarantee, where there is none.
     pub(crate) fn claim(&self, privacy: &PrivacyReport) -> Result<GuaranteeRecord> {
         let (key, claim) = match self.as_planned {
-            true => ("privacy.json, planned", &privacy.planned),
-            false => ("privacy.json, observed", &privacy.observed),
+            true => ("privacy.json, planned", privacy.planned.as_ref()),
+            false => ("privacy.json, observed", privacy.alone()),
         };
         let missing = || {
             let expected =
                 "a guarantee: the noise of the run is too small for one, so nothing can contradict it";
             RunError::missing(key, expected)
         };
-        claim.clone().ok_or_else(missing)
+        claim.cloned().ok_or_else(missing)
     }
 
     /// The factors on releases in units of a contribution to the first round. The unit changes with the clip norm, only where trees restart.

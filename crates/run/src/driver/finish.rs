@@ -12,7 +12,7 @@ use crate::evaluate::{EvaluationSet, Metrics};
 use crate::initial_model::source_sha256;
 use crate::manifest::Manifest;
 use undertone_coordinator::privacy_report::Claims;
-use undertone_coordinator::record::PrivacyReport;
+use undertone_coordinator::record::{EndReason, LedgerEnd, PrivacyReport};
 
 impl Run<'_> {
     pub(super) fn checkpoint(&mut self, head: &RunHead) -> Result<()> {
@@ -21,7 +21,7 @@ impl Run<'_> {
         if let Some(lane) = &self.lane {
             lane.sync()?;
         }
-        self.write_privacy(head)?;
+        self.write_privacy(head, None)?;
         let state = State {
             metrics_bytes: self.metrics.length(),
             train_seconds: self.train_seconds,
@@ -66,7 +66,9 @@ impl Run<'_> {
         let metrics = self.evaluate_whole(head)?;
         self.checkpoint(head)?;
         let initial = self.initial_metrics()?;
-        let privacy = self.write_privacy(head)?;
+        // After the checkpoint, so that a run that is killed from here on makes its end again.
+        let (end, ledger_head) = self.end(head)?;
+        let privacy = self.write_privacy(head, end.as_ref())?;
         let mut trained_on = self.trainings.clone();
         trained_on.push(
             self.claims(head)
@@ -80,13 +82,8 @@ impl Run<'_> {
             head.parameters(),
             trained_on,
         )?;
-        Manifest::of(
-            self.directory.path(),
-            &FINISHED_FILES,
-            head.round(),
-            head.chain().head(),
-        )?
-        .write(self.directory.path())?;
+        Manifest::of(self.directory.path(), &FINISHED_FILES, head.round(), &ledger_head)?
+            .write(self.directory.path())?;
         // PRIVACY: with its manifest the run is over. Nothing that would tell who was sampled, or take noise off, stays.
         checkpoint::remove(self.directory.path())?;
         Ok(Summary {
@@ -104,6 +101,26 @@ impl Run<'_> {
         })
     }
 
+    /// The last line of the ledger of a run in which too few users may take part again, and the digest of the last line of any run. A
+    /// budget that admits no further round needs no line, because everybody can compute that.
+    fn end(&mut self, head: &RunHead) -> Result<(Option<LedgerEnd>, String)> {
+        let entries = self.store.lines()?;
+        let unexplained = self.claims(head).report(&entries, None)?.stopped.is_some();
+        if !self.starved || !unexplained {
+            return Ok((None, head.chain().head().to_owned()));
+        }
+        let mut end = LedgerEnd {
+            end: EndReason::Starved,
+            rounds: head.round(),
+            attempts: Vec::new(),
+            issuer: None,
+            previous_sha256: String::new(),
+        };
+        let (line, chain) = head.chain().end(&mut end)?;
+        self.store.append(&line)?;
+        Ok((Some(end), chain.head().to_owned()))
+    }
+
     fn claims<'h>(&'h self, head: &'h RunHead) -> Claims<'h> {
         Claims {
             task: &self.config.task,
@@ -114,14 +131,14 @@ impl Run<'_> {
             plan: head.plan(),
             planned: self.planned.clone(),
             estimate: self.estimated.clone(),
-            assumption: self.config.engine.assumption(),
+            assumptions: self.config.engine.assumption().into_iter().collect(),
         }
     }
 
     /// Recomputes the guarantee from the ledger on disk and writes `privacy.json` and `privacy.md`.
-    fn write_privacy(&mut self, head: &RunHead) -> Result<PrivacyReport> {
+    fn write_privacy(&mut self, head: &RunHead, end: Option<&LedgerEnd>) -> Result<PrivacyReport> {
         let entries = self.store.lines()?;
-        let report = self.claims(head).report(&entries, None)?;
+        let report = self.claims(head).report(&entries, end)?;
         self.directory.write_privacy(&self.config.task.name, &report)?;
         Ok(report)
     }

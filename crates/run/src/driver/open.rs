@@ -211,6 +211,7 @@ impl<'a> Run<'a> {
             tokens: 0,
             start,
             stopped_early: None,
+            starved: false,
         };
         let entropy = round_entropy(config.seed)?;
         let fresh = checkpoint.is_none();

@@ -28,7 +28,7 @@ use super::workspace::RunDirectory;
 use super::{CONFIG_FILE, LEDGER_FILE, Run, RunOptions, fresh_bytes};
 use crate::config::RunFile;
 use crate::error::{Result, RunError};
-use crate::ledger::{genesis_of, read_chain};
+use crate::ledger::{self, genesis_of};
 use crate::observer::Silent;
 use crate::ranks::OneProcess;
 use crate::{files, initial_model};
@@ -151,7 +151,7 @@ pub fn replay(run_dir: &Path, options: &ReplayOptions) -> Result<Replay> {
         // from the whole configuration.
         config.leave_audits_out();
     }
-    let mut expected = Some(read_chain(&run_dir.join(LEDGER_FILE), &genesis_of(run_dir)?)?.0);
+    let mut expected = Some(ledger::read(&run_dir.join(LEDGER_FILE), &genesis_of(run_dir)?)?.entries);
     match (options.twin, config.seed) {
         (true, _) => {
             let [a, b, c, d, e, f, ..] = fresh_bytes()?;

@@ -29,6 +29,9 @@ impl Run<'_> {
             let (opened, cohort) = match self.admit(&head) {
                 Ok(admitted) => admitted,
                 Err(error) if error.refuses_round() => {
+                    // Who may take part follows from participation alone. So does the schema that a cohort has widened, and with it the
+                    // budget that refuses such a cohort.
+                    self.starved = true;
                     self.stopped_early = Some(error.to_string());
                     break;
                 }

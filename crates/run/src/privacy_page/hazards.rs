@@ -30,19 +30,9 @@ impl Known {
 
 /// The rows of the checklist: hazard, state in this run, and how it is known.
 pub(super) fn rows(privacy: &PrivacyReport) -> Vec<[String; 3]> {
-    let of_release = [
-        &privacy.selected,
-        &privacy.with_initial_model,
-        &privacy.with_vocabulary,
-        &privacy.observed,
-    ];
-    let Some(record) = of_release.into_iter().find_map(Option::as_ref) else {
+    let Some((_, record)) = privacy.of_release() else {
         return Vec::new();
     };
-    let seeded = privacy
-        .warnings
-        .iter()
-        .any(|warning| warning.starts_with("The run is seeded"));
     let rows: [(&str, String, Known); 13] = [
         ("Size of epsilon", epsilon(record), Known::Recomputed),
         ("Size of delta", delta(record), Known::Recomputed),
@@ -78,10 +68,7 @@ pub(super) fn rows(privacy: &PrivacyReport) -> Vec<[String; 3]> {
         ("Tuning on people's text", tuning(privacy), Known::Stated),
         (
             "Random numbers",
-            match seeded {
-                true => "a known seed: the guarantee is for study only".to_owned(),
-                false => "ChaCha20 under keys of the operating system that are never stored".to_owned(),
-            },
+            random_numbers(privacy).to_owned(),
             Known::Stated,
         ),
         ("Floating point", floating_point(record), Known::Recomputed),
@@ -103,6 +90,23 @@ pub(super) fn rows(privacy: &PrivacyReport) -> Vec<[String; 3]> {
     ];
     let rows = rows.map(|(hazard, state, known)| [hazard.to_owned(), state, known.name().to_owned()]);
     rows.into()
+}
+
+/// The source of the noise, and the place where its keys are kept.
+fn random_numbers(privacy: &PrivacyReport) -> &'static str {
+    let says = |sentences: &[String], start: &str| sentences.iter().any(|said| said.starts_with(start));
+    match (
+        says(&privacy.warnings, "The run is seeded"),
+        says(&privacy.statements, "Trained outside: "),
+    ) {
+        (true, _) => "a known seed: the guarantee is for study only",
+        // The journal of a session brings its noise back after a crash.
+        (false, true) => {
+            "ChaCha20 under keys of the operating system, each kept in the private folder of the session until the next state; a \
+             backup of a live session removes its noise"
+        }
+        (false, false) => "ChaCha20 under keys of the operating system that are never stored",
+    }
 }
 
 fn epsilon(record: &GuaranteeRecord) -> String {

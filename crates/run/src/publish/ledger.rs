@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::record::{
-    AbandonedAttempt, LedgerEnd, LedgerEntry, LedgerLine, LedgerMode, NoiseLabel,
+    AbandonedAttempt, Issuer, LedgerEnd, LedgerEntry, LedgerLine, LedgerMode, NoiseLabel,
 };
 use undertone_present::numbers::hex;
 
@@ -45,6 +45,9 @@ pub(crate) struct PublicEntry {
     /// The participation, where the guarantee rests on a participation schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     participation: Option<PublicParticipation>,
+    /// The issuer that vouched for the users of the round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    issuer: Option<Issuer>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     parameters_sha256: Option<String>,
     /// The average that a session gave out.
@@ -95,6 +98,7 @@ impl PublicEntry {
                 lost: entry.lost.clone(),
                 attempts: entry.attempts.clone(),
             }),
+            issuer: entry.issuer.clone(),
             parameters_sha256: entry.parameters_sha256.clone(),
             released_sha256: entry.released_sha256.clone(),
             previous_sha256: previous_sha256.to_owned(),
@@ -128,6 +132,7 @@ impl PublicEntry {
             participants: shown.participants,
             lost: shown.lost,
             attempts: shown.attempts,
+            issuer: self.issuer,
             clip_norm: self.clip_norm,
             sensitivity: self.sensitivity,
             noise_std: self.noise_std,

@@ -21,11 +21,44 @@ pub struct SessionConfig {
     pub task: TaskConfig,
     /// The seed that fixes cohorts and noise. Seeded sessions are for study: anyone who knows the seed can subtract the noise.
     pub seed: Option<u64>,
+    /// The origin of the random numbers of units.
+    pub unit_rng: UnitRng,
     /// Number of users in the population. It is taken as public.
     pub users: u64,
     /// The rounds of checkpoints.
     pub checkpoint: CheckpointConfig,
 }
+
+/// The origin of the random numbers by which the other program computes the update of a unit, such as those of dropout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnitRng {
+    /// Each unit has a generator of its own from fresh entropy.
+    #[default]
+    Own,
+    /// The program draws from generators of its own, which it keeps from unit to unit.
+    Caller,
+}
+
+impl UnitRng {
+    /// The sentence of privacy reports about this origin, where it is a condition of the guarantee.
+    pub(super) fn statement(self) -> Option<&'static str> {
+        match self {
+            Self::Own => None,
+            Self::Caller => Some(FROM_THE_CALLER),
+        }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
+    fn is_own(&self) -> bool {
+        *self == Self::Own
+    }
+}
+
+/// The condition of sessions whose program keeps its generators from unit to unit.
+const FROM_THE_CALLER: &str = "Random numbers of units: the program that trained drew them from its own generators \
+    (`unit_rng = \"caller\"`). The guarantee assumes that the numbers of a unit do not depend on which units came before it. One \
+    generator that runs on from unit to unit breaks this: a user who leaves then changes the updates of all later users.";
 
 /// The text of a session's `config.toml`: one table, with its keys in this order.
 ///
@@ -36,6 +69,8 @@ struct SessionText {
     name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seed: Option<u64>,
+    #[serde(default, skip_serializing_if = "UnitRng::is_own")]
+    unit_rng: UnitRng,
     rounds: u64,
     users: u64,
     model: ModelSpec,
@@ -112,6 +147,7 @@ impl From<SessionText> for SessionConfig {
                 estimate: None,
             },
             seed: text.seed,
+            unit_rng: text.unit_rng,
             users: text.users,
             checkpoint: text.checkpoint,
         }
@@ -124,6 +160,7 @@ impl From<SessionConfig> for SessionText {
         Self {
             name: task.name,
             seed: config.seed,
+            unit_rng: config.unit_rng,
             rounds: task.rounds,
             users: config.users,
             model: task.model,
@@ -280,6 +317,34 @@ mod tests {
             (config.users, config.task.model.layout(0).unwrap().len()),
             (10, 6)
         );
+    }
+
+    #[test]
+    fn generators_of_the_caller_are_named_in_the_settings_and_the_default_leaves_no_trace() {
+        let own = toml::to_string(&read(TEXT).unwrap()).unwrap();
+        assert!(!own.contains("unit_rng"), "{own}");
+        assert_eq!(
+            read(&format!("unit_rng = \"own\"\n{TEXT}")).unwrap(),
+            read(TEXT).unwrap()
+        );
+        let config = read(&format!("unit_rng = \"caller\"\n{TEXT}")).unwrap();
+        let text = toml::to_string(&config).unwrap();
+        assert!(text.contains("unit_rng = \"caller\""), "{text}");
+        assert_eq!(
+            SessionConfig::parse(&text, Path::new("config.toml")).unwrap(),
+            config
+        );
+        assert!(
+            config
+                .unit_rng
+                .statement()
+                .unwrap()
+                .starts_with("Random numbers of units: ")
+        );
+        let error = read(&format!("unit_rng = \"global\"\n{TEXT}"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("unit_rng") && error.contains("global"), "{error}");
     }
 
     #[test]

@@ -16,8 +16,7 @@ use crate::error::{Result, RunError};
 
 /// The sentence of a session with sums of a device about the assumptions of its guarantee.
 const ASSUMES_THE_DEVICE: &str = "A device such as a GPU, led by the program that trained, measured the updates of units and added them up. \
-     The guarantee assumes that it computes what its program says, and that a unit's update is computed from that unit and the model \
-     alone. The sum is one of integers, so it has the bits that the processor would give. In each such round the processor computed the \
+     The guarantee assumes that it computes what its program says. The sum is one of integers, so it has the bits that the processor would give. In each such round the processor computed the \
      exact norm of one unit again, chosen at random among all units of the round, if that unit contributed.";
 
 const AWAITS_A_UNIT: RunError = RunError::Session(

@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod device;
+mod stops;
 
 use std::fs;
 use std::path::Path;

@@ -101,11 +101,57 @@ fn a_task_that_was_stopped_names_its_last_attempts_and_verifies() {
     let (_folder, path, report) = exported(&world.made(3, EndReason::Stopped));
     assert_eq!(verified(&path), Vec::<String>::new());
     assert_eq!(report.observed.unwrap().rounds, 3);
+    assert_eq!(report.stopped.unwrap().claimed, report.planned);
     let ledger = std::fs::read_to_string(path.join("ledger.jsonl")).unwrap();
     let last = ledger.lines().last().unwrap();
     assert!(
         last.starts_with(r#"{"end":"stopped","rounds":3,"attempts":[{"attempt":0,"#),
         "{last}"
+    );
+}
+
+/// An operator who stops a task may have looked at its models first. A lack of users is no such choice, and the ledger says which of both it was.
+#[test]
+fn a_task_that_its_operator_stopped_claims_all_rounds_and_a_starved_one_those_that_were_made() {
+    let world = World::new(PLAIN);
+    let (_folder, path, report) = exported(&world.made(3, EndReason::Stopped));
+    let verification = verify(&path).unwrap();
+    assert!(verification.holds() && verification.warnings.is_empty());
+    assert_eq!(verification.recomputed, report.planned);
+    let header =
+        undertone_models::weights::description(&std::fs::read(path.join("model.safetensors")).unwrap());
+    let header: serde_json::Value = serde_json::from_str(&header.unwrap().unwrap()).unwrap();
+    let stated = &header["trained_on"][0]["guarantee"]["epsilon"];
+    assert_eq!(stated.as_f64(), report.planned.map(|planned| planned.epsilon));
+
+    let (_folder, path, report) = exported(&world.made(3, EndReason::Starved));
+    let verification = verify(&path).unwrap();
+    assert!(verification.holds() && verification.warnings.is_empty());
+    assert_eq!((report.stopped, verification.recomputed), (None, report.observed));
+}
+
+/// The whole unit of privacy of a task rests on its issuer.
+#[test]
+fn another_issuer_than_that_of_the_ledger_is_named_and_changes_of_its_keys_are_shown() {
+    let world = World::new(SECURE);
+    let (_folder, path, _) = exported(&world.completed());
+    let verification = verify(&path).unwrap();
+    let identity = found(&verification, "identity");
+    let (name, next) = ("07".repeat(32), "08".repeat(32));
+    assert!(
+        identity.ends_with(&format!(
+            "Issuer: {name}. Certificates counted from round 0 on: {name}. Certificates counted from round 3 on: {name}, {next}."
+        )),
+        "{identity}"
+    );
+    let record = path.join("service.json");
+    let text = std::fs::read_to_string(&record).unwrap();
+    std::fs::write(&record, text.replace(&name, &"ab".repeat(32))).unwrap();
+    let problems = verified(&path);
+    assert!(
+        problems.iter().any(|problem| problem
+            .contains("the ledger, line 1, issuer.name: expected the issuer of service.json, abab")),
+        "{problems:?}"
     );
 }
 

@@ -63,16 +63,32 @@ pub(super) fn chain(folder: &Path, published: bool, subject: &Subject) -> (Check
             ));
             ""
         }
-        (None, Some(_)) => {
-            check.problem(format!(
-                "{name}, line {}, end: expected a round, because only a task of the service has an end",
-                rounds + 1
-            ));
-            ""
+        (None, Some(end)) => {
+            if !may_starve(subject, end) {
+                check.problem(format!(
+                    "{name}, line {}, end: expected a round. A run has an end only as `starved`, before its last round, where a participation \
+                     schema may leave too few users; got {:?} after {} rounds",
+                    rounds + 1,
+                    end.end,
+                    end.rounds
+                ));
+            }
+            ", to its end for lack of users who may take part again"
         }
     };
     check.found = format!("{rounds} rounds, chained from the settings on{ended}");
     (check, Some(found))
+}
+
+/// `true` for the end that a run writes whose participation schema leaves too few users.
+fn may_starve(subject: &Subject, end: &LedgerEnd) -> bool {
+    let task = subject.task();
+    end.end == EndReason::Starved
+        && end.rounds < task.rounds
+        && end.attempts.is_empty()
+        && end.issuer.is_none()
+        && !subject.is_external()
+        && (publish::by_schema(task) || task.participation.is_some())
 }
 
 /// Checks that each line has the keys of a ledger's line, each once, and no others.

@@ -46,10 +46,12 @@ fn description(run: &Run<'_>, vocabulary: &Vocab, report: &PrivacyReport, check:
     if let Some(source) = run.subject.source_sha256()? {
         trained_on.push(run.claims()?.training(report, source));
     }
+    let bytes = crate::files::read(&run.folder.join(MODEL_FILE))?;
+    no_other_text(&bytes, check)?;
     let rounds = run.entries.len() as u64;
     let made = Description::new(&run.task().model, rounds, vocabulary, trained_on);
     let place = format!("{MODEL_FILE}, its description");
-    let Some(text) = weights::description(&crate::files::read(&run.folder.join(MODEL_FILE))?)? else {
+    let Some(text) = weights::description(&bytes)? else {
         check.problem(format!("{place}: missing"));
         return Ok(());
     };
@@ -64,4 +66,18 @@ pub(super) fn is_described(text: &str, made: &Description, check: &mut Check) {
         Ok(written) => check.agree(&place, made, &written),
         Err(problems) => check.problems(problems),
     }
+}
+
+/// Checks that the header of a model has no text beside its description: a reader would take any other for a statement of the run.
+pub(super) fn no_other_text(model: &[u8], check: &mut Check) -> Result<()> {
+    for key in weights::metadata_keys(model)? {
+        if key != weights::DESCRIPTION_KEY {
+            check.problem(format!(
+                "{MODEL_FILE}, __metadata__, {}: expected `{}` alone; remove the text, or take the file of the run",
+                super::quoted(&key),
+                weights::DESCRIPTION_KEY
+            ));
+        }
+    }
+    Ok(())
 }

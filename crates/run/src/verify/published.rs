@@ -58,11 +58,20 @@ pub(crate) fn settings_of(folder: &Path, of_task: bool) -> Result<(TaskConfig, S
     Ok((subject.task().clone(), subject.genesis(folder)?))
 }
 
+/// The obstacle of a folder of an earlier version whose training was stopped.
+const CLAIMS_ROUNDS_SO_FAR: &str = "privacy.json: after a stop it claims the epsilon of the rounds that were made, and the round of the \
+    stop may depend on a release; train anew with this version, which claims that of all rounds";
+
 /// Verifies a folder that is about to be published, and names all that its guarantee would not cover.
 pub(crate) fn release(folder: &Path) -> Result<(Verification, Vec<String>)> {
     let (verification, found) = checked(folder)?;
     let obstacles = match found {
-        Some((run, report)) => obstacles(&run, &report)?,
+        Some((run, made)) => {
+            let mut obstacles = obstacles(&run, &made.report)?;
+            // A copy would state the smaller claim to strangers.
+            obstacles.extend(made.earlier.is_some().then(|| CLAIMS_ROUNDS_SO_FAR.to_owned()));
+            obstacles
+        }
         None => Vec::new(),
     };
     Ok((verification, obstacles))
@@ -80,7 +89,7 @@ fn obstacles(run: &Run<'_>, report: &PrivacyReport) -> Result<Vec<String>> {
     if run.plan.selection().is_some() && report.selected.is_none() {
         found.push("privacy.json, selected: no guarantee of the private sweep can be stated".to_owned());
     }
-    if report.observed.is_none() {
+    if report.alone().is_none() {
         found
             .push("privacy.json, observed: the noise is too small for any guarantee to be stated".to_owned());
     }

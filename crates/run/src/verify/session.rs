@@ -44,17 +44,7 @@ pub(super) fn settings(folder: &Path, config: &SessionConfig, entries: &[LedgerE
 /// other program's.
 pub(super) fn model(run: &Run<'_>, report: Option<&PrivacyReport>) -> Check {
     let mut check = Check::new("model");
-    let read = run
-        .task()
-        .model
-        .layout(0)
-        .map_err(RunError::from)
-        .and_then(|layout| {
-            let path = run.folder.join(MODEL_FILE);
-            let bytes = crate::files::read_at_most(&path, session::max_model_bytes(&layout))?;
-            weights::from_safetensors(&layout, &bytes)?;
-            Ok(weights::description(&bytes)?)
-        });
+    let read = tensors(run, &mut check);
     check.found = format!("{}, {NOT_RECOMPUTED}", run.counts);
     match (check.keep(read), report) {
         (Some(Some(text)), Some(report)) => {
@@ -67,4 +57,14 @@ pub(super) fn model(run: &Run<'_>, report: Option<&PrivacyReport>) -> Check {
         _ => {}
     }
     check
+}
+
+/// The description of the model, after a check of its tensors.
+fn tensors(run: &Run<'_>, check: &mut Check) -> Result<Option<String>> {
+    let layout = run.task().model.layout(0)?;
+    let path = run.folder.join(MODEL_FILE);
+    let bytes = crate::files::read_at_most(&path, session::max_model_bytes(&layout))?;
+    weights::from_safetensors(&layout, &bytes)?;
+    super::model::no_other_text(&bytes, check)?;
+    Ok(weights::description(&bytes)?)
 }

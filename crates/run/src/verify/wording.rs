@@ -1,4 +1,4 @@
-//! Sentences of privacy reports and audits that earlier versions worded otherwise, with the same meaning.
+//! Sentences of privacy reports and audits that earlier versions worded otherwise: with the same meaning, or with less than holds.
 
 use std::borrow::Cow;
 
@@ -48,18 +48,97 @@ const EARLIER: [(&str, &str); 11] = [
     ),
 ];
 
+/// The place of the sentence about the operator, which each report of a run has.
+const OPERATOR: usize = 1;
+
+/// The place of the paragraph that ends each page of a private run.
+const LAST_PARAGRAPH: usize = 9;
+
+/// An earlier wording that said less than holds, the current one, and the fault in a few words.
+struct Faulty {
+    earlier: &'static str,
+    now: &'static str,
+    fault: &'static str,
+}
+
+/// Earlier wordings with a fault, which a verification names.
+const FAULTY: [Faulty; 2] = [
+    Faulty {
+        earlier: "Each was bounded here, whatever it held. The guarantee covers the released averages",
+        now: "Each was bounded here, whatever it held. The guarantee assumes that a unit's update is a function of that unit and of \
+            the released model alone, and of no other unit. It covers the released averages",
+        fault: "the statements lack a condition of the guarantee: a unit's update is a function of that unit and of the released model \
+            alone. An earlier version wrote them",
+    },
+    Faulty {
+        earlier: "The guarantee assumes that it computes what its program says, and that a unit's update is computed from that unit and \
+            the model alone. The sum is one",
+        now: "The guarantee assumes that it computes what its program says. The sum is one",
+        // The fault of the sentence above, which every session has.
+        fault: "",
+    },
+];
+
+/// The row of the checklist about the keys of a session that earlier versions wrote, with the current one.
+const KEYS_OF_A_SESSION: (&str, &str) = (
+    "| Random numbers | ChaCha20 under keys of the operating system that are never stored |",
+    "| Random numbers | ChaCha20 under keys of the operating system, each kept in the private folder of the session until the next \
+     state; a backup of a live session removes its noise |",
+);
+
+/// The fault of that row.
+const KEYS_ARE_STORED: &str = "the checklist says that the keys of the noise are never stored. A session keeps them in its private \
+    folder until its next state. An earlier version wrote it";
+
 /// A report with the current wordings. Bytes that are no text stay as they are.
 pub(super) fn current(report: &[u8]) -> Cow<'_, [u8]> {
+    let wordings = EARLIER
+        .into_iter()
+        .chain(FAULTY.iter().map(|wording| (wording.earlier, wording.now)));
+    reworded(report, wordings)
+}
+
+/// The page of a session with the current wording about its keys, of a page whose other wordings are current.
+pub(super) fn page_of_session(page: &[u8]) -> Cow<'_, [u8]> {
+    reworded(page, std::iter::once(KEYS_OF_A_SESSION))
+}
+
+/// The faults of the wordings of a report. `is_session` where it is that of a session.
+pub(super) fn faults(report: &[u8], is_session: bool) -> Vec<&'static str> {
+    let text = String::from_utf8_lossy(report);
+    let faulty = FAULTY.iter().filter(|wording| text.contains(wording.earlier));
+    let faulty = faulty
+        .map(|wording| wording.fault)
+        .filter(|fault| !fault.is_empty());
+    let of_keys = is_session && text.contains(KEYS_OF_A_SESSION.0);
+    faulty.chain(of_keys.then_some(KEYS_ARE_STORED)).collect()
+}
+
+/// `true` if page and report are in the words of the versions before the checklist, and in none that came after it.
+pub(super) fn are_before_the_checklist(page: &[u8], report: &[u8]) -> bool {
+    let (_, operator) = EARLIER[OPERATOR];
+    let (last_paragraph, _) = EARLIER[LAST_PARAGRAPH];
+    String::from_utf8_lossy(page).contains(last_paragraph)
+        && !String::from_utf8_lossy(report).contains(operator)
+}
+
+fn reworded<'a>(
+    report: &'a [u8],
+    wordings: impl Iterator<Item = (&'static str, &'static str)>,
+) -> Cow<'a, [u8]> {
     let Ok(text) = std::str::from_utf8(report) else {
         return Cow::Borrowed(report);
     };
-    if !EARLIER.iter().any(|(earlier, _)| text.contains(earlier)) {
-        return Cow::Borrowed(report);
+    let mut found = Cow::Borrowed(text);
+    for (earlier, now) in wordings {
+        if found.contains(earlier) {
+            found = Cow::Owned(found.replace(earlier, now));
+        }
     }
-    let text = EARLIER
-        .iter()
-        .fold(text.to_owned(), |text, (earlier, now)| text.replace(earlier, now));
-    Cow::Owned(text.into_bytes())
+    match found {
+        Cow::Borrowed(_) => Cow::Borrowed(report),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    }
 }
 
 /// The report as the version of a written one makes it: earlier versions did not say that the words are declared public.
@@ -90,8 +169,36 @@ mod tests {
             );
             assert_eq!(text(now), now);
         }
+        let faulty = FAULTY.map(|wording| (wording.earlier, wording.now));
+        for (earlier, now) in faulty {
+            assert_eq!(
+                text(&format!("before {earlier} after")),
+                format!("before {now} after")
+            );
+            assert_eq!(text(now), now);
+        }
         let forged = "The run is seeded: nobody knows the seed.";
         assert_eq!(text(forged), forged);
         assert_eq!(*current(&[0xff, 0xfe]), [0xff, 0xfe]);
+    }
+
+    #[test]
+    fn a_session_of_an_earlier_version_is_told_what_its_report_lacks() {
+        let without_condition = FAULTY[0].earlier.as_bytes();
+        assert_eq!(faults(without_condition, true), [FAULTY[0].fault]);
+        assert!(faults(FAULTY[0].now.as_bytes(), true).is_empty());
+        let keys = KEYS_OF_A_SESSION.0.as_bytes();
+        assert_eq!(faults(keys, true), [KEYS_ARE_STORED]);
+        assert!(faults(keys, false).is_empty(), "a run stores no key");
+        assert_eq!(*page_of_session(keys), *KEYS_OF_A_SESSION.1.as_bytes());
+    }
+
+    #[test]
+    fn only_words_of_that_version_make_a_page_one_from_before_the_checklist() {
+        let (whoever, operator) = EARLIER[OPERATOR];
+        let (earlier, now) = EARLIER[LAST_PARAGRAPH];
+        let before = |page: &str, report: &str| are_before_the_checklist(page.as_bytes(), report.as_bytes());
+        assert!(before(earlier, whoever));
+        assert!(!before(now, whoever) && !before(earlier, operator));
     }
 }

@@ -354,8 +354,18 @@ fn bounds_whose_coins_are_gone_follow_from_their_counts() {
     let folder = &summary.run_dir;
     let audit = read_lane(folder).unwrap().audit(true).unwrap();
     undertone_run::audit::record(folder, audit).unwrap();
+    let finding = || {
+        let verified = undertone_run::verify::verify(folder).unwrap();
+        let checks = verified.checks.into_iter();
+        checks
+            .filter(|check| check.name == "audit")
+            .map(|check| check.found)
+            .collect::<String>()
+    };
+    assert!(!finding().contains("coins missing"), "{}", finding());
     std::fs::remove_file(folder.join("coins.json")).unwrap();
     holds(folder);
+    assert!(finding().starts_with("coins missing: "), "{}", finding());
     let path = folder.join("audit.json");
     let honest: Value = serde_json::from_slice(&bytes(folder, "audit.json")).unwrap();
     let forge = |expected: &str, change: &dyn Fn(&mut Value)| {

@@ -248,6 +248,9 @@ pub struct Exported {
     /// The guarantee by the ledger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Figures>,
+    /// The guarantee that the task may claim: after a stop by the operator that of all rounds, otherwise the one by the ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed: Option<Figures>,
 }
 
 /// The public keys of a service, which an app compiles in.

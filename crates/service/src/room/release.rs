@@ -11,9 +11,9 @@
 use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::{CloseError, Next, RunHead};
 use undertone_coordinator::participation::{ParticipantId, Violation};
-use undertone_coordinator::record::{AbandonedAttempt, EndReason, LedgerMode};
+use undertone_coordinator::record::{AbandonedAttempt, EndReason, Issuer, LedgerMode};
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
-use undertone_coordinator::task::TaskPurpose;
+use undertone_coordinator::task::{IdentityLevel, TaskPurpose};
 use undertone_protocol::{Blob, Head, Label, TaskState, Verdict, write};
 use undertone_run::metrics::MetricsLine;
 use undertone_run::task::round_record;
@@ -194,6 +194,7 @@ impl Room {
             summed_on_device: false,
             lost: if on_device { Vec::new() } else { lost.clone() },
             attempts,
+            issuer: self.issuer(),
             mode: Some(match (self.task.file.seed, on_device) {
                 (Some(_), _) => LedgerMode::ParityTest,
                 (None, true) => LedgerMode::DeviceLedger,
@@ -289,6 +290,17 @@ impl Room {
                     sum,
                     included: merged.included,
                 }))
+            }
+        }
+    }
+
+    /// The issuer that vouches for the users of the task, with the keys whose certificates count in this process.
+    fn issuer(&self) -> Option<Issuer> {
+        let keys = &self.shared.keys;
+        match self.task.file.service.identity {
+            IdentityLevel::Dev => None,
+            IdentityLevel::Certificate | IdentityLevel::Attested => {
+                Some(Issuer::new(&keys.issuer_name(), &keys.issuer_keys()))
             }
         }
     }
@@ -488,7 +500,7 @@ impl Room {
         };
         let attempts = self.abandoned()?;
         let previous = head.chain().head().to_owned();
-        let (line, _, chain) = head.end(reason, attempts)?;
+        let (line, _, chain) = head.end(reason, attempts, self.issuer())?;
         self.shared
             .store
             .end(&inner.lease, &line, chain.head(), &previous)?;

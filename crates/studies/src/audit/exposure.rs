@@ -92,7 +92,7 @@ pub fn attack(run_dir: &Path, file: &RunFile, request: &ExposureRequest<'_>) -> 
         let summary = trained(&file, &request.scratch.join(out), request.threads)?;
         let model = Likelihood::trained(&summary.run_dir, &file.config.task.model, corpus.vocab())?;
         let found = exposures(&model, &secrets, request.threads)?;
-        Ok::<_, RunError>((found, summary.privacy.observed))
+        Ok::<_, RunError>((found, summary.privacy.claimed().cloned()))
     };
     let copy = RunFile::new(file.config.clone(), file.base.clone());
     let (attack, claim) = measured(copy, "copy")?;

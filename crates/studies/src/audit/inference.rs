@@ -86,7 +86,11 @@ pub fn user_inference(
             let copy = holding_back(RunFile::new(file.config.clone(), file.base.clone()))?;
             let summary = trained(&copy, &request.scratch.join("copy"), request.threads)?;
             let copied = Likelihood::trained(&summary.run_dir, model, vocab)?;
-            (copied, summary.privacy.observed, took_part(&summary.run_dir)?)
+            (
+                copied,
+                summary.privacy.claimed().cloned(),
+                took_part(&summary.run_dir)?,
+            )
         }
         false => (of_run, claim, took_part(run_dir)?),
     };

@@ -220,7 +220,7 @@ fn guarantee(outcomes: &[&Outcome<'_>]) -> (Option<GuaranteeRecord>, bool) {
     let estimates: Vec<_> = privacy().filter_map(|report| report.estimate.as_ref()).collect();
     if estimates.is_empty() {
         (
-            weakest(privacy().filter_map(|report| report.observed.as_ref()).collect()),
+            weakest(privacy().filter_map(|report| report.alone()).collect()),
             false,
         )
     } else {

@@ -118,7 +118,7 @@ pub(super) fn run(args: &AttackArgs, output: &Output) -> anyhow::Result<()> {
     let file = RunFile::new(file.config, args.base.clone());
     let claim = read::read(&args.run)?
         .privacy
-        .and_then(|privacy| privacy.observed);
+        .and_then(|privacy| privacy.claimed().cloned());
     let scratch = tempfile::tempdir().context("cannot create a temporary folder")?;
     let (scratch, threads) = (scratch.path(), threads(args.threads));
     let rounds = args.control.map(std::num::NonZeroU64::get);

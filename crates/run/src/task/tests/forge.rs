@@ -253,6 +253,36 @@ fn a_ledger_without_its_end_or_with_a_wrong_one_is_refused() {
     );
 }
 
+/// An export of an earlier version names its issuer in `service.json` alone.
+#[test]
+fn a_ledger_without_an_issuer_is_that_of_an_earlier_version_and_one_that_loses_it_is_refused() {
+    let folder = Folder::new(SECURE);
+    folder.rechain(
+        &["the ledger, line 3, issuer: expected one, as in the line before, got none"],
+        |lines| {
+            lines[2].as_object_mut().unwrap().remove("issuer");
+        },
+    );
+    folder.rechain(
+        &["the ledger, line 2, issuer.keys: expected public keys"],
+        |lines| {
+            lines[1]["issuer"]["keys"] = json!(["07"]);
+        },
+    );
+    let ledger = rechained(&folder.read("ledger.jsonl"), |lines| {
+        for line in lines {
+            line.as_object_mut().unwrap().remove("issuer");
+        }
+    });
+    folder.write("ledger.jsonl", &ledger);
+    let verification = crate::verify::verify(&folder.path).unwrap();
+    let said = verification.warnings.join("\n");
+    assert!(
+        said.contains("service.json, issuers: no line of the ledger names the issuer"),
+        "{said}"
+    );
+}
+
 /// The attempts after the last release count: without them the figures would be better than they are.
 #[test]
 fn a_deleted_attempt_of_the_end_changes_the_guarantee() {

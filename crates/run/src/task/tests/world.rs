@@ -9,7 +9,9 @@ use undertone_coordinator::head::{CloseError, Next, Opened, RunHead, Trained};
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::plan::PrivacyPlan;
-use undertone_coordinator::record::{AbandonReason, AbandonedAttempt, EndReason, LedgerMode, PrivacyReport};
+use undertone_coordinator::record::{
+    AbandonReason, AbandonedAttempt, EndReason, Issuer, LedgerMode, PrivacyReport,
+};
 use undertone_coordinator::server_optimizer::ServerOptimizer;
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
 use undertone_coordinator::task::{LedgerPlace, Seeding, TaskFile, TaskPurpose};
@@ -171,7 +173,8 @@ impl World {
             EndReason::Completed => Vec::new(),
             EndReason::Stopped | EndReason::Starved => vec![self.attempt(0, &[990, 980])],
         };
-        made.ledger.push(head.end(reason, last).unwrap().0);
+        made.ledger
+            .push(head.end(reason, last, self.issuer(rounds)).unwrap().0);
         made
     }
 
@@ -222,6 +225,7 @@ impl World {
             return Participants {
                 unnamed: Some(INCLUDED),
                 survivors,
+                issuer: self.issuer(round),
                 mode: Some(LedgerMode::DeviceLedger),
                 ..Participants::default()
             };
@@ -238,12 +242,23 @@ impl World {
                 _ => vec![self.attempt(0, &[own + 7, own + 6]), self.attempt(1, &[own + 8])],
             },
             survivors,
+            issuer: self.issuer(round),
             mode: Some(match self.file.seed {
                 Some(_) => LedgerMode::ParityTest,
                 None => LedgerMode::Service,
             }),
             ..Participants::default()
         }
+    }
+
+    /// The issuer, whose key is replaced before the fourth round.
+    fn issuer(&self, round: u64) -> Option<Issuer> {
+        let keys: &[[u8; 32]] = match round {
+            0..3 => &[ISSUERS[0]],
+            _ => &[[8; 32], ISSUERS[0]],
+        };
+        let vouched = self.file.service.identity != undertone_coordinator::task::IdentityLevel::Dev;
+        vouched.then(|| Issuer::new(&ISSUERS[0], keys))
     }
 
     fn attempt(&self, number: u32, users: &[u64]) -> AbandonedAttempt {
