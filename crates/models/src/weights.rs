@@ -18,7 +18,7 @@ pub(crate) fn malformed(error: impl std::fmt::Display) -> ModelError {
 }
 
 /// Key of the description in a file's header.
-pub const DESCRIPTION_KEY: &str = "undertone";
+pub(crate) const DESCRIPTION_KEY: &str = "undertone";
 
 /// Writes parameters as f32 tensors under the layout's names, with a description (such as JSON) in the header.
 ///
@@ -213,16 +213,31 @@ pub fn description(bytes: &[u8]) -> Result<Option<String>> {
     Ok(description_of(&header))
 }
 
-/// The keys of the texts in a file's header, ascending. A file of this program has a description and no other text.
+/// The places in a file's header that this program does not write: texts beside the description, keys beside type, shape and place of a
+/// tensor, and keys that stand there twice. Readers of the format pass over all of them.
 ///
 /// # Errors
 /// An unreadable file.
-pub fn metadata_keys(bytes: &[u8]) -> Result<Vec<String>> {
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
-    let texts = header.metadata().as_ref();
-    let mut keys: Vec<String> = texts.into_iter().flat_map(HashMap::keys).cloned().collect();
-    keys.sort_unstable();
-    Ok(keys)
+pub fn foreign_in_header(bytes: &[u8]) -> Result<Vec<String>> {
+    let (length, _) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
+    let text = std::str::from_utf8(&bytes[8..8 + length]).map_err(malformed)?;
+    let header: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).map_err(malformed)?;
+    let mut found = Vec::new();
+    for (name, entry) in &header {
+        let known: &[&str] = match name.as_str() {
+            "__metadata__" => &[DESCRIPTION_KEY],
+            _ => &["dtype", "shape", "data_offsets"],
+        };
+        let keys = entry.as_object().into_iter().flat_map(serde_json::Map::keys);
+        let foreign = keys.filter(|key| !known.contains(&key.as_str()));
+        found.extend(foreign.map(|key| format!("{name}, {key}")));
+    }
+    let written = serde_json::to_string(&header).map_err(malformed)?;
+    // One value per key is kept while a text is read, so that a text with more of them is longer.
+    if found.is_empty() && written.len() != text.trim_end_matches(' ').len() {
+        found.push("a key that stands there twice, or blanks".to_owned());
+    }
+    Ok(found)
 }
 
 fn description_of(header: &Metadata) -> Option<String> {

@@ -47,7 +47,7 @@ fn description(run: &Run<'_>, vocabulary: &Vocab, report: &PrivacyReport, check:
         trained_on.push(run.claims()?.training(report, source));
     }
     let bytes = crate::files::read(&run.folder.join(MODEL_FILE))?;
-    no_other_text(&bytes, check)?;
+    nothing_else_said(&bytes, check)?;
     let rounds = run.entries.len() as u64;
     let made = Description::new(&run.task().model, rounds, vocabulary, trained_on);
     let place = format!("{MODEL_FILE}, its description");
@@ -68,16 +68,13 @@ pub(super) fn is_described(text: &str, made: &Description, check: &mut Check) {
     }
 }
 
-/// Checks that the header of a model has no text beside its description: a reader would take any other for a statement of the run.
-pub(super) fn no_other_text(model: &[u8], check: &mut Check) -> Result<()> {
-    for key in weights::metadata_keys(model)? {
-        if key != weights::DESCRIPTION_KEY {
-            check.problem(format!(
-                "{MODEL_FILE}, __metadata__, {}: expected `{}` alone; remove the text, or take the file of the run",
-                super::quoted(&key),
-                weights::DESCRIPTION_KEY
-            ));
-        }
+/// Checks that the header of a model says nothing beside its tensors and its description: a reader would take it for a statement of the run.
+pub(super) fn nothing_else_said(model: &[u8], check: &mut Check) -> Result<()> {
+    for place in weights::foreign_in_header(model)? {
+        check.problem(format!(
+            "{MODEL_FILE}, its header, {}: no run writes this; take the file of the run",
+            super::quoted(&place)
+        ));
     }
     Ok(())
 }

@@ -65,6 +65,6 @@ fn tensors(run: &Run<'_>, check: &mut Check) -> Result<Option<String>> {
     let path = run.folder.join(MODEL_FILE);
     let bytes = crate::files::read_at_most(&path, session::max_model_bytes(&layout))?;
     weights::from_safetensors(&layout, &bytes)?;
-    super::model::no_other_text(&bytes, check)?;
+    super::model::nothing_else_said(&bytes, check)?;
     Ok(weights::description(&bytes)?)
 }

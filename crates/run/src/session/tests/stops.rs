@@ -159,16 +159,30 @@ fn a_foreign_text_in_the_header_of_a_model_is_named() {
     let path = folder.join(MODEL_FILE);
     let model = fs::read(&path).unwrap();
     let length = u64::from_le_bytes(model[..8].try_into().unwrap()) as usize;
-    let mut header: Value = serde_json::from_slice(&model[8..8 + length]).unwrap();
-    header["__metadata__"]["guarantee"] = "epsilon 0.01, certified".into();
-    let header = header.to_string().into_bytes();
-    let mut forged = (header.len() as u64).to_le_bytes().to_vec();
-    forged.extend_from_slice(&header);
-    forged.extend_from_slice(&model[8 + length..]);
-    fs::write(&path, forged).unwrap();
-    let found = problems(&folder);
-    assert!(
-        found.contains("model.safetensors, __metadata__, \"guarantee\": expected `undertone` alone"),
-        "{found}"
-    );
+    let honest = String::from_utf8(model[8..8 + length].to_vec()).unwrap();
+    let parsed = |header: &str| -> Value { serde_json::from_str(header).unwrap() };
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut header = parsed(&honest);
+        change(&mut header);
+        header.to_string()
+    };
+    for (header, place) in [
+        (
+            with(&|header| header["__metadata__"]["guarantee"] = "epsilon 0.01, certified".into()),
+            "__metadata__, guarantee",
+        ),
+        (with(&|header| header["w"]["forged"] = 1.into()), "w, forged"),
+        (
+            honest.replacen('{', &format!("{{\"w\":{},", parsed(&honest)["w"]), 1),
+            "a key that stands there twice",
+        ),
+    ] {
+        let mut forged = (header.len() as u64).to_le_bytes().to_vec();
+        forged.extend_from_slice(header.as_bytes());
+        forged.extend_from_slice(&model[8 + length..]);
+        fs::write(&path, forged).unwrap();
+        let found = problems(&folder);
+        let expected = format!("model.safetensors, its header, \"{place}");
+        assert!(found.contains(&expected), "{expected}: {found}");
+    }
 }

@@ -5,10 +5,10 @@ import { h, say } from "./dom.js";
 import { cell, grouped, number, upper } from "./text.js";
 
 const NAMES = [
-  ["observed", "Observed", "By the ledger: the rounds that were released, with the participation that took place."],
+  ["observed", "Observed", "By the ledger: the rounds that were released, with the participation that took place. A task that is stopped claims all planned rounds."],
   ["planned", "Planned", "By the plan: all rounds, for each person who keeps to the declared participation."],
   ["worst_case", "Worst case", "The rounds so far, for each person who keeps to the declared participation."],
-  ["with_vocabulary", "With the vocabulary", "The observed guarantee together with the private choice of the words."],
+  ["with_vocabulary", "With the vocabulary", "The claimed guarantee together with the private choice of the words."],
   ["with_initial_model", "With the initial model", "Together with all trainings that are known to have read the same text."],
 ];
 
