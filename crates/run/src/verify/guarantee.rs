@@ -53,7 +53,7 @@ pub(super) fn agree(run: &Run<'_>) -> (Check, Option<Recomputed>) {
     let earlier = is_earlier.then(|| check.keep(claims.earlier_report(&run.entries, run.end.as_ref())));
     let made = made.map(|report| Recomputed {
         report,
-        earlier: earlier.flatten(),
+        earlier: (earlier.flatten()).map(|report| wording::of_version(report, &bytes)),
     });
     if let (Some(made), Some(written)) = (&made, &written) {
         check.agree(PRIVACY_FILE, made.stated(), written);

@@ -73,7 +73,10 @@ fn lines(verification: &Verification) -> Vec<String> {
         let start: String = note.chars().take(60).collect();
         format!("note: {start}")
     });
-    let warnings = verification.warnings.iter().map(|warning| format!("warning: {warning}"));
+    let warnings = verification
+        .warnings
+        .iter()
+        .map(|warning| format!("warning: {warning}"));
     checks.chain(guarantee).chain(notes).chain(warnings).collect()
 }
 

@@ -101,6 +101,10 @@ fn a_session_of_an_earlier_version_holds_with_warnings_that_name_its_faults() {
     assert_ne!(reworded(&page), page);
     fs::write(folder.join(PRIVACY_FILE), reworded(&json)).unwrap();
     fs::write(folder.join(PRIVACY_PAGE), reworded(&page)).unwrap();
+    // Its model did not say what it was trained on.
+    let layout = config(POISSON).task.model.layout(0).unwrap();
+    let model = weights::tensors_alone(&layout, &[1.0; DIM]).unwrap();
+    fs::write(folder.join(MODEL_FILE), model).unwrap();
     let manifest = Manifest::read(&folder).unwrap();
     let again = Manifest::of(&folder, &FINISHED_FILES, manifest.rounds, &manifest.ledger_head);
     again.unwrap().write(&folder).unwrap();
