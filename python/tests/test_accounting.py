@@ -90,7 +90,7 @@ def test_events_match_by_position_and_by_name():
         (
             lambda: udp.Accountant().compose(udp.Event.NonPrivate()).epsilon(1e-6),
             "no-finite-guarantee",
-            "guarantee: no finite guarantee exists, because a release without noise was composed",
+            "guarantee: no finite guarantee exists, because a release without noise was composed; give it noise or leave it out",
         ),
         (lambda: udp.epsilon(POISSON, delta=1), "out-of-range", "delta: expected a number in (0, 1), got 1"),
         (

@@ -1,10 +1,13 @@
 //! The accountant: a value that composes events.
 
 mod curves;
+mod excess;
+mod limits;
+mod lower;
 
 use std::sync::Arc;
 
-use crate::error::{ensure, no_guarantee};
+use crate::error::{ensure, without_noise};
 use crate::pld::{Bound, Composition, GaussianMixtures, Pair};
 use crate::rdp::{self, conversion};
 use crate::{
@@ -224,12 +227,14 @@ impl Accountant {
     /// The smallest epsilon that the recipe can state at `delta` for everything composed.
     ///
     /// # Errors
-    /// [`AccountingError::NoFiniteGuarantee`] after an un-noised release, or if epsilon exceeds `f64`.
+    /// [`AccountingError::NoFiniteGuarantee`] after an un-noised release, or if epsilon exceeds `f64`;
+    /// [`AccountingError::DeltaBelowStated`] for a delta below that of the approximate-DP events;
+    /// [`AccountingError::TooLarge`] for a composition by loss distributions that would take too long.
     pub fn guarantee(&self, delta: Delta) -> Result<Guarantee, AccountingError> {
         let (epsilon, optimal_order) = self.epsilon(delta)?;
         // PRIVACY: covers NaN, too.
         if !epsilon.is_finite() {
-            return Err(no_guarantee("epsilon exceeds the largest number"));
+            return Err(self.no_epsilon(delta));
         }
         Ok(self.statement(Epsilon::new(epsilon)?, delta, optimal_order))
     }
@@ -240,122 +245,38 @@ impl Accountant {
     /// [`AccountingError::NoFiniteGuarantee`] after an un-noised release, or if no delta below 1 can be
     /// stated.
     pub fn delta_for(&self, epsilon: Epsilon) -> Result<Guarantee, AccountingError> {
-        self.bounded()?;
-        let (log_delta, optimal_order) = if self.rounds == 0 {
-            (f64::NEG_INFINITY, None)
+        let (log_delta, optimal_order) = self.log_delta(epsilon)?;
+        // What the events state is not taken through a logarithm, which would lose its last digits.
+        let all_stated = epsilon.get() >= self.max_loss();
+        let delta = if all_stated {
+            self.stated_delta()
         } else {
-            match self.recipe {
-                Recipe::Moments2016 => {
-                    let (log_delta, moment) = moments::log_delta(&self.total(), epsilon.get());
-                    (log_delta, Some(self.optimal_order(moment as usize - 1)))
-                }
-                Recipe::Rdp => {
-                    let (log_delta, index) =
-                        conversion::log_delta(&self.orders, &self.total(), epsilon.get());
-                    (self.with_aside(log_delta), Some(self.optimal_order(index)))
-                }
-                Recipe::Pld => {
-                    let composition = self.composition(LOG_TAIL_OF_DELTAS)?;
-                    (composition.log_delta(Bound::Upper, epsilon.get()), None)
-                }
-                Recipe::Zcdp => {
-                    let total = self.total();
-                    (
-                        zcdp::log_delta_above(Rho::new(total[0])?, total[1], epsilon),
-                        None,
-                    )
-                }
-                Recipe::ExactGaussian => {
-                    let z = NoiseMultiplier::new((2.0 * self.total()[0]).sqrt().recip())?;
-                    (gaussian::log_delta(z, epsilon), None)
-                }
-            }
+            log_delta.exp()
         };
         // A delta below f64 is stated as the smallest normal number, which is above it.
-        let delta = log_delta.exp().max(f64::MIN_POSITIVE);
-        let delta = Delta::new(delta).map_err(|_| no_guarantee("no delta below 1 holds at this epsilon"))?;
+        let delta = delta.max(f64::MIN_POSITIVE);
+        let delta = Delta::new(delta).map_err(|_| self.no_delta(epsilon))?;
         Ok(self.statement(epsilon, delta, optimal_order))
     }
 
-    /// The largest epsilon that is certainly spent at `delta`: no statement below it is true of everything composed.
-    ///
-    /// The bound is that of distributions which some population, or some mechanism with the stated property, attains. It tells how
-    /// much of [`Accountant::guarantee`] is slack of the method. One pair bounds all releases of a bounded range, but several releases
-    /// attain it together only where they are one. Their lower bound is the best of a few pairs of two outcomes.
-    ///
-    /// # Errors
-    /// [`AccountingError::UnsupportedEvent`] for an event of which only a Renyi curve is known;
-    /// [`AccountingError::NoLowerBound`] for cohorts that are cut, whose pair is an upper bound only;
-    /// [`AccountingError::NoFiniteGuarantee`] after an un-noised release.
-    ///
-    /// # Example
-    /// ```
-    /// use undertone_accounting::{Accountant, Delta, Event, NoiseMultiplier, Recipe, SamplingProbability};
-    /// # fn main() -> Result<(), undertone_accounting::AccountingError> {
-    /// let mut accountant = Accountant::new(Recipe::Pld);
-    /// accountant.compose(
-    ///     &Event::PoissonGaussian {
-    ///         sampling_probability: SamplingProbability::new(0.2)?,
-    ///         noise_multiplier: NoiseMultiplier::new(2.0)?,
-    ///     },
-    ///     50,
-    /// )?;
-    /// let delta = Delta::new(1e-10)?;
-    /// let (lower, upper) = (accountant.lower_bound(delta)?, accountant.guarantee(delta)?.epsilon);
-    /// assert!(lower.get() <= upper.get() && upper.get() - lower.get() < 1e-4);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn lower_bound(&self, delta: Delta) -> Result<Epsilon, AccountingError> {
-        self.bounded()?;
-        if self.rounds == 0 {
-            return Epsilon::new(0.0);
-        }
-        let log_delta = delta.get().ln();
-        let attained = self.attained(self.log_tail(log_delta))?;
-        let epsilons = attained
-            .iter()
-            .map(|composition| composition.epsilon(Bound::Lower, log_delta));
-        Epsilon::new(epsilons.fold(0.0, f64::max))
-            .map_err(|_| no_guarantee("losses are infinite with a probability above delta"))
-    }
-
-    /// The epsilon that is certainly spent at `delta` and one that is certainly enough: [`Accountant::lower_bound`] and
-    /// the epsilon of [`Accountant::guarantee`], to the last digit, for little more than the first alone.
-    ///
-    /// # Errors
-    /// The errors of [`Accountant::lower_bound`] and of [`Accountant::guarantee`].
-    ///
-    /// # Example
-    /// ```
-    /// use undertone_accounting::{Accountant, Delta, Event, Recipe};
-    /// # fn main() -> Result<(), undertone_accounting::AccountingError> {
-    /// let mut accountant = Accountant::new(Recipe::Pld);
-    /// accountant.compose(&Event::Laplace { scale: 20.0 }, 50)?;
-    /// let (spent, enough) = accountant.bounds(Delta::new(1e-6)?)?;
-    /// assert!(spent <= enough && enough.get() - spent.get() < 1e-3);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn bounds(&self, delta: Delta) -> Result<(Epsilon, Epsilon), AccountingError> {
-        if self.recipe != Recipe::Pld || self.rounds == 0 || !self.attains_its_pairs() {
-            return Ok((self.lower_bound(delta)?, self.guarantee(delta)?.epsilon));
-        }
-        self.bounded()?;
-        let log_delta = delta.get().ln();
-        let (lower, upper) = self.composition(self.log_tail(log_delta))?.bounds(log_delta);
-        if !upper.is_finite() {
-            return Err(no_guarantee("epsilon exceeds the largest number"));
-        }
-        Ok((Epsilon::new(lower)?, Epsilon::new(upper)?))
-    }
-
-    /// Epsilon (`+inf` where it overflows) and the order at which it was found.
+    /// Epsilon (`+inf` where it overflows) and the order at which it was found; `None` where another bound than that of an order is
+    /// smaller.
     pub(crate) fn epsilon(&self, delta: Delta) -> Result<(f64, Option<OptimalOrder>), AccountingError> {
         self.bounded()?;
         if self.rounds == 0 {
             return Ok((0.0, None));
         }
+        self.above_stated(delta)?;
+        let (epsilon, order) = self.epsilon_by_recipe(delta)?;
+        let most = self.most_epsilon(delta);
+        Ok(if most < epsilon || epsilon.is_nan() {
+            (most, None)
+        } else {
+            (epsilon, order)
+        })
+    }
+
+    fn epsilon_by_recipe(&self, delta: Delta) -> Result<(f64, Option<OptimalOrder>), AccountingError> {
         let log_delta = delta.get().ln();
         Ok(match self.recipe {
             Recipe::Moments2016 => {
@@ -371,6 +292,7 @@ impl Accountant {
             }
             Recipe::Pld => {
                 let composition = self.composition(self.log_tail(log_delta))?;
+                self.fits()?;
                 (composition.epsilon(Bound::Upper, log_delta), None)
             }
             Recipe::Zcdp => {
@@ -378,14 +300,55 @@ impl Accountant {
                 let epsilon = Rho::new(total[0]).and_then(|rho| zcdp::epsilon_above(rho, total[1], delta));
                 (epsilon.map_or(f64::INFINITY, Epsilon::get), None)
             }
-            Recipe::ExactGaussian => {
-                let z = (2.0 * self.total()[0]).sqrt().recip();
-                match NoiseMultiplier::new(z).and_then(|z| gaussian::epsilon(z, delta)) {
-                    Ok(epsilon) => (epsilon.get(), None),
-                    Err(_) => (f64::INFINITY, None),
-                }
-            }
+            Recipe::ExactGaussian => match self.gaussian().and_then(|z| gaussian::epsilon(z, delta)) {
+                Ok(epsilon) => (epsilon.get(), None),
+                Err(_) => (f64::INFINITY, None),
+            },
         })
+    }
+
+    /// `ln` of the smallest delta at `epsilon`, and the order at which it was found.
+    pub(crate) fn log_delta(&self, epsilon: Epsilon) -> Result<(f64, Option<OptimalOrder>), AccountingError> {
+        self.bounded()?;
+        if self.rounds == 0 {
+            return Ok((f64::NEG_INFINITY, None));
+        }
+        let (log_delta, order) = self.log_delta_by_recipe(epsilon)?;
+        let most = self.most_log_delta(epsilon);
+        Ok(if most < log_delta || log_delta.is_nan() {
+            (most, None)
+        } else {
+            (log_delta, order)
+        })
+    }
+
+    fn log_delta_by_recipe(&self, epsilon: Epsilon) -> Result<(f64, Option<OptimalOrder>), AccountingError> {
+        Ok(match self.recipe {
+            Recipe::Moments2016 => {
+                let (log_delta, moment) = moments::log_delta(&self.total(), epsilon.get());
+                (log_delta, Some(self.optimal_order(moment as usize - 1)))
+            }
+            Recipe::Rdp => {
+                let (log_delta, index) = conversion::log_delta(&self.orders, &self.total(), epsilon.get());
+                (self.with_aside(log_delta), Some(self.optimal_order(index)))
+            }
+            Recipe::Pld => {
+                let composition = self.composition(LOG_TAIL_OF_DELTAS)?;
+                self.fits()?;
+                (composition.log_delta(Bound::Upper, epsilon.get()), None)
+            }
+            Recipe::Zcdp => {
+                let total = self.total();
+                let log_delta = zcdp::log_delta_above(Rho::new(total[0])?, total[1], epsilon);
+                (log_delta, None)
+            }
+            Recipe::ExactGaussian => (gaussian::log_delta(self.gaussian()?, epsilon), None),
+        })
+    }
+
+    /// The noise multiplier of all composed Gaussians as one.
+    fn gaussian(&self) -> Result<NoiseMultiplier, AccountingError> {
+        gaussian_of(self.total()[0], self.entries.len())
     }
 
     /// An upper bound on epsilon by loss distributions, too large by at most about the fraction `accuracy`. A coarser
@@ -394,7 +357,9 @@ impl Accountant {
         self.bounded()?;
         let log_delta = delta.get().ln();
         let composition = self.composition(self.log_tail(log_delta))?;
-        Ok(composition.rough_epsilon(accuracy, log_delta))
+        self.fits()?;
+        let rough = composition.rough_epsilon(accuracy, log_delta);
+        Ok(rough.min(self.most_epsilon(delta)))
     }
 
     fn bounded(&self) -> Result<(), AccountingError> {
@@ -403,7 +368,7 @@ impl Accountant {
             .iter()
             .any(|entry| matches!(entry.cost, Cost::Unbounded))
         {
-            return Err(no_guarantee("a release without noise was composed"));
+            return Err(without_noise());
         }
         Ok(())
     }
@@ -452,40 +417,6 @@ impl Accountant {
         ((log_kept + log_delta).exp() - log_kept.exp_m1()).ln()
     }
 
-    /// `true` if some population attains the pairs of all events together.
-    fn attains_its_pairs(&self) -> bool {
-        let alone = self.rounds == 1;
-        self.entries.iter().all(|entry| match entry.event {
-            Event::BoundedRange { .. } => alone,
-            Event::TruncatedPoissonGaussian { .. } => false,
-            _ => true,
-        })
-    }
-
-    /// Compositions of distributions that some population attains.
-    fn attained(&self, log_tail: f64) -> Result<Vec<Composition>, AccountingError> {
-        /// Largest losses of two outcomes, as shares of the range: the half is worst over many releases, the whole over one.
-        const SHARES: [f64; 6] = [0.5, 0.625, 0.75, 0.875, 0.9375, 0.984_375];
-        if self.attains_its_pairs() {
-            return Ok(vec![self.composition(log_tail)?]);
-        }
-        let is_cut = |entry: &&Entry| matches!(entry.event, Event::TruncatedPoissonGaussian { .. });
-        if let Some(cut) = self.entries.iter().find(is_cut) {
-            return Err(AccountingError::NoLowerBound {
-                event: cut.event.kind(),
-            });
-        }
-        let compositions = SHARES.iter().map(|share| {
-            self.composition_of(|event, adjacency| match event {
-                Event::BoundedRange { epsilon } if epsilon.get() > 0.0 => {
-                    Ok(Some(event::two_outcomes(epsilon.get(), share * epsilon.get())))
-                }
-                event => event::pair(event, adjacency, log_tail),
-            })
-        });
-        compositions.collect()
-    }
-
     /// The loss distributions of everything composed.
     fn composition(&self, log_tail: f64) -> Result<Composition, AccountingError> {
         self.composition_of(|event, adjacency| event::pair(event, adjacency, log_tail))
@@ -513,7 +444,7 @@ impl Accountant {
             composition.push(pair, entry.rounds);
         }
         if rho > 0.0 {
-            let z = (2.0 * rho).sqrt().recip();
+            let z = gaussian_of(rho, self.entries.len()).map_or(0.0, NoiseMultiplier::get);
             composition.push(
                 Pair::Mixtures(GaussianMixtures::new(z, &[(1.0, 1.0)], &[(0.0, 1.0)])),
                 1,
@@ -593,4 +524,14 @@ impl Accountant {
             optimal_order,
         }
     }
+}
+
+/// The noise multiplier of composed Gaussians whose rhos add up to `rho`.
+///
+/// # Errors
+/// [`AccountingError::OutOfRange`] where none is a number.
+fn gaussian_of(rho: f64, entries: usize) -> Result<NoiseMultiplier, AccountingError> {
+    // PRIVACY: the sum and the roots were rounded, by a few units in the last place.
+    let rounding = (4 + 2 * entries) as f64 * f64::EPSILON;
+    NoiseMultiplier::new((2.0 * rho).sqrt().recip() * (1.0 - rounding))
 }

@@ -70,6 +70,11 @@ impl By {
             Self::RoughLosses(accuracy) => accountant.rough_epsilon(delta, accuracy),
         }
     }
+
+    /// The distance from a target: of the logarithms of delta where epsilon is 0.
+    fn excess(self, accountant: &Accountant, target: (Epsilon, Delta)) -> Result<f64, AccountingError> {
+        accountant.excess_of(self.epsilon(accountant, target.1)?, target)
+    }
 }
 
 /// The smallest noise multiplier with which `rounds` Poisson-sampled rounds hold `target`.
@@ -120,8 +125,8 @@ pub fn noise_multiplier_of(
 ) -> Result<NoiseMultiplier, AccountingError> {
     at_least_one(rounds)?;
     let (epsilon, delta) = target;
-    let epsilon_at = |z: f64, by| epsilon_of(&event(NoiseMultiplier::new(z)?), rounds, delta, by);
-    let excess_at = |z: f64, by| Ok(excess(epsilon_at(z, by)?, epsilon.get()));
+    let composed_at = |z: f64, by| composed(&event(NoiseMultiplier::new(z)?), rounds, by);
+    let excess_at = |z: f64, by: By| by.excess(&composed_at(z, by)?, target);
 
     // rho with rho + 2 sqrt(rho ln(1/delta)) = epsilon, and the z of that rho per round, as if none were sampled.
     let log_term = -delta.get().ln();
@@ -144,10 +149,11 @@ pub fn noise_multiplier_of(
         };
         Some((start * central_noise(target, sampling_probability, rounds)?).sqrt())
     };
-    let search = started(search, recipe, excess_at, central);
+    let search = started(search, recipe, epsilon, excess_at, central);
     let found = search.run(but_first_error(|z| excess_at(z, By::Recipe(recipe))))?;
     let Some(z) = found else {
-        let best = epsilon_at(search.safe, By::Recipe(recipe))?;
+        let by = By::Recipe(recipe);
+        let best = by.epsilon(&composed_at(search.safe, by)?, delta)?;
         return Err(unreachable("noise_multiplier", target, best, search.safe));
     };
     NoiseMultiplier::new(z)
@@ -183,7 +189,7 @@ pub fn rounds_of(target: (Epsilon, Delta), event: &Event, recipe: Recipe) -> Res
         Ok(once)
     };
     let once = (once(recipe)?, once(Recipe::Rdp));
-    let epsilon_at = |rounds: f64, by: By| -> Result<f64, AccountingError> {
+    let composed_at = |rounds: f64, by: By| -> Result<Accountant, AccountingError> {
         let once = if by.recipe() == recipe {
             &once.0
         } else {
@@ -191,9 +197,9 @@ pub fn rounds_of(target: (Epsilon, Delta), event: &Event, recipe: Recipe) -> Res
         };
         let mut accountant = once.clone();
         accountant.compose(event, rounds.round() as u64 - 1)?;
-        by.epsilon(&accountant, delta)
+        Ok(accountant)
     };
-    let excess_at = |rounds: f64, by| Ok(excess(epsilon_at(rounds, by)?, epsilon.get()));
+    let excess_at = |rounds: f64, by: By| by.excess(&composed_at(rounds, by)?, target);
     let search = Bisection {
         safe: 1.0,
         risky: MAX_ROUNDS as f64,
@@ -202,10 +208,13 @@ pub fn rounds_of(target: (Epsilon, Delta), event: &Event, recipe: Recipe) -> Res
         precision: Precision::Whole,
     };
     let exactly = By::Recipe(recipe);
-    let found = started(search, recipe, excess_at, |_| None).run(|rounds| excess_at(rounds, exactly))?;
-    match found {
+    let search = started(search, recipe, epsilon, excess_at, |_| None);
+    match search.run(|rounds| excess_at(rounds, exactly))? {
         Some(rounds) => Ok(rounds as u64),
-        None => Err(unreachable("rounds", target, epsilon_at(1.0, exactly)?, 1.0)),
+        None => {
+            let best = exactly.epsilon(&composed_at(1.0, exactly)?, delta)?;
+            Err(unreachable("rounds", target, best, 1.0))
+        }
     }
 }
 
@@ -225,14 +234,14 @@ pub fn sampling_probability(
 ) -> Result<SamplingProbability, AccountingError> {
     at_least_one(rounds)?;
     let (epsilon, delta) = target;
-    let epsilon_at = |q: f64, by| {
+    let composed_at = |q: f64, by| {
         let event = Event::PoissonGaussian {
             sampling_probability: SamplingProbability::new(q)?,
             noise_multiplier,
         };
-        epsilon_of(&event, rounds, delta, by)
+        composed(&event, rounds, by)
     };
-    let excess_at = |q: f64, by| Ok(excess(epsilon_at(q, by)?, epsilon.get()));
+    let excess_at = |q: f64, by: By| by.excess(&composed_at(q, by)?, target);
     let search = Bisection {
         safe: MIN_PROBABILITY,
         risky: 1.0,
@@ -246,10 +255,11 @@ pub fn sampling_probability(
         let central = central_probability(target, noise_multiplier, rounds)?;
         (central > start).then(|| (start * central).sqrt().max(0.5 * central))
     };
-    let search = started(search, recipe, excess_at, central);
+    let search = started(search, recipe, epsilon, excess_at, central);
     let found = search.run(but_first_error(|q| excess_at(q, By::Recipe(recipe))))?;
     let Some(q) = found else {
-        let best = epsilon_at(search.safe, By::Recipe(recipe))?;
+        let by = By::Recipe(recipe);
+        let best = by.epsilon(&composed_at(search.safe, by)?, delta)?;
         return Err(unreachable("sampling_probability", target, best, search.safe));
     };
     SamplingProbability::new(q)
@@ -264,6 +274,7 @@ fn precision(recipe: Recipe) -> Precision {
 fn started<E>(
     search: Bisection,
     recipe: Recipe,
+    epsilon: Epsilon,
     excess_at: impl Fn(f64, By) -> Result<f64, E>,
     improved: impl Fn(f64) -> Option<f64>,
 ) -> Bisection {
@@ -278,6 +289,13 @@ fn started<E>(
     let by_renyi = rough.run(|value| excess_at(value, By::Recipe(Recipe::Rdp)));
     let start = by_renyi.ok().flatten().unwrap_or(search.start);
     rough.start = improved(start).unwrap_or(start);
+    if epsilon.get() == 0.0 {
+        // Deltas at epsilon 0 have no coarse answers that a fine one follows from.
+        return Bisection {
+            start: rough.start,
+            ..search
+        };
+    }
     rough.precision = START_PRECISION_PLD;
     predicted(&rough, excess_at, search.precision.aim()).map_or(
         Bisection {
@@ -341,18 +359,18 @@ fn central_mu((epsilon, delta): (Epsilon, Delta)) -> Option<f64> {
     Some(gaussian::noise_multiplier(epsilon, delta).ok()?.get().recip())
 }
 
-/// Passes on an error of the first value, where the event cannot be composed at all; at a later value an error means
-/// that the target is missed there.
+/// Passes on an error of the first value, where the event cannot be composed at all, and of a composition that would take too long; at a
+/// later value any other error means that the target is missed there.
 fn but_first_error(
     excess_at: impl Fn(f64) -> Result<f64, AccountingError>,
 ) -> impl FnMut(f64) -> Result<f64, AccountingError> {
     let mut first = true;
     move |value| {
         let excess = excess_at(value);
-        if std::mem::take(&mut first) {
-            excess
-        } else {
-            Ok(excess.unwrap_or(f64::INFINITY))
+        let first = std::mem::take(&mut first);
+        match excess {
+            Err(error) if first || matches!(error, AccountingError::TooLarge { .. }) => Err(error),
+            excess => Ok(excess.unwrap_or(f64::INFINITY)),
         }
     }
 }
@@ -362,10 +380,10 @@ fn at_least_one(rounds: u64) -> Result<(), AccountingError> {
     ensure(rounds > 0, "rounds", "at least 1", 0.0).map(|_| ())
 }
 
-fn epsilon_of(event: &Event, rounds: u64, delta: Delta, by: By) -> Result<f64, AccountingError> {
+fn composed(event: &Event, rounds: u64, by: By) -> Result<Accountant, AccountingError> {
     let mut accountant = Accountant::new(by.recipe());
     accountant.compose(event, rounds)?;
-    by.epsilon(&accountant, delta)
+    Ok(accountant)
 }
 
 pub(crate) fn unreachable(

@@ -8,7 +8,7 @@ pub mod randomized_response;
 pub(crate) use descent::Descent;
 
 use crate::error::{ensure, no_guarantee};
-use crate::special::{LogSum, ln_1m_exp};
+use crate::special::{LogSum, ln_1m_exp, sampled_loss};
 use crate::{AccountingError, Delta, Epsilon, SamplingProbability};
 
 /// More outcomes than this are refused (two vectors of 128 MiB).
@@ -76,8 +76,8 @@ impl Outcomes {
             } else if log_q == f64::NEG_INFINITY {
                 log_p + log_join
             } else if loss < 30.0 {
-                // ln(1 + q (e^loss - 1)): for tiny q the loss itself is what must stay accurate.
-                log_q + (q * loss.exp_m1()).ln_1p()
+                // For tiny q the loss itself is what must stay accurate.
+                log_q + sampled_loss(q, loss)
             } else {
                 let (high, low) = (log_p + log_join, log_q + log_stay);
                 let (high, low) = (high.max(low), high.min(low));
@@ -194,7 +194,8 @@ impl Outcomes {
 pub(crate) fn finite_epsilon(epsilon: f64) -> Result<Epsilon, AccountingError> {
     if epsilon == f64::INFINITY {
         return Err(no_guarantee(
-            "outcomes that only one of two neighbours can produce have more probability than delta",
+            "outcomes that only one of two neighbours can produce have more probability than delta; ask for a larger delta or \
+             add noise",
         ));
     }
     Epsilon::new(epsilon)
@@ -223,13 +224,14 @@ pub(crate) fn mass_rounded_up(log_mass: f64) -> f64 {
     if log_mass == f64::NEG_INFINITY {
         0.0
     } else {
-        (log_mass.exp() * (1.0 + 1e-12)).max(f64::MIN_POSITIVE)
+        (log_mass.exp() * (1.0 + 1e-12)).clamp(f64::MIN_POSITIVE, 1.0)
     }
 }
 
 /// Refuses more than [`MAX_OUTCOMES`].
 pub(crate) fn outcome_count(count: u64) -> Result<usize, AccountingError> {
-    let expected = "at most 2^24 outcomes within the kept mass";
+    let expected =
+        "at most 2^24 outcomes within the kept mass (lower the noise, or measure it in larger units)";
     ensure(count <= MAX_OUTCOMES, "outcomes", expected, count as f64)?;
     Ok(count as usize)
 }

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use crate::{Adjacency, Recipe};
 
 /// Everything that can go wrong in this crate.
@@ -81,8 +83,43 @@ pub enum AccountingError {
     /// Nothing can be promised: an un-noised release took place, or the bound overflowed.
     #[error("guarantee: no finite guarantee exists, because {reason}")]
     NoFiniteGuarantee {
-        /// The reason, in words.
-        reason: &'static str,
+        /// The reason, in words, with the event and what to change.
+        reason: Cow<'static, str>,
+    },
+    /// A delta below that of the events themselves.
+    #[error(
+        "delta: the stated deltas add up to {stated:e}, which is more than {asked:e}; ask for at least {stated:e}, or state \
+         the approximate-DP events with a smaller delta"
+    )]
+    DeltaBelowStated {
+        /// Delta that the events set aside, all together.
+        stated: f64,
+        /// The requested delta.
+        asked: f64,
+    },
+    /// A composition by loss distributions that would take too much memory or time.
+    #[error(
+        "releases: {releases} of the {event} event are more than loss distributions compose within ten seconds and a gigabyte; \
+         {nearest}"
+    )]
+    TooLarge {
+        /// Releases of the event that asks for most.
+        releases: u64,
+        /// The event's kind, in words.
+        event: &'static str,
+        /// The nearest question that is answered, in words.
+        nearest: String,
+    },
+    /// Two bounds that contradict each other: neither is shown.
+    #[error(
+        "epsilon: the lower bound {lower} lies above the upper bound {upper}, so one of the two is wrong and neither is \
+         shown; use the recipe 'rdp', and report the events with the delta as a defect of this program"
+    )]
+    BoundsDisagree {
+        /// The lower bound on epsilon.
+        lower: f64,
+        /// The upper bound on epsilon.
+        upper: f64,
     },
     /// More rounds than can be counted.
     #[error("rounds: expected at most 2^53 in total, got {composed} + {added}")]
@@ -125,7 +162,7 @@ pub enum AccountingError {
     /// The number of participations is too large for the exact maximum over participation sets.
     #[error(
         "max_participation: the exact sensitivity for {max_participation} participations would take too long to \
-         compute; the functions ending in `_bound` give an upper bound"
+         compute; lower it, or ask for an upper bound (in the library: the functions ending in `_bound`)"
     )]
     SensitivityTooLarge {
         /// The largest number of participations of the schema, after lowering it to what fits.
@@ -133,8 +170,8 @@ pub enum AccountingError {
     },
     /// A strategy matrix for which no exact method is known under the schema.
     #[error(
-        "strategy: expected {expected}, got {found} at position {position}; the functions ending in `_bound` \
-         give an upper bound"
+        "strategy: expected {expected}, got {found} at position {position}; change it there, or ask for an upper bound (in \
+         the library: the functions ending in `_bound`)"
     )]
     NoExactSensitivity {
         /// The condition of the exact method, in words.
@@ -177,8 +214,14 @@ pub(crate) fn out_of_range(quantity: &'static str, expected: &'static str, got: 
 }
 
 /// [`AccountingError::NoFiniteGuarantee`], to be returned.
-pub(crate) const fn no_guarantee(reason: &'static str) -> AccountingError {
+pub(crate) fn no_guarantee(reason: impl Into<Cow<'static, str>>) -> AccountingError {
+    let reason = reason.into();
     AccountingError::NoFiniteGuarantee { reason }
+}
+
+/// The refusal of a release without noise.
+pub(crate) fn without_noise() -> AccountingError {
+    no_guarantee("a release without noise was composed; give it noise or leave it out")
 }
 
 /// Refuses an empty list of what a run has one of per round.

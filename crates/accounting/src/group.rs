@@ -58,7 +58,9 @@ impl Group {
     pub fn guarantee(&self, epsilon: Epsilon, delta: Delta) -> Result<(Epsilon, Delta), AccountingError> {
         let log_delta = self.log_delta(epsilon, delta.get().ln());
         if log_delta >= 0.0 {
-            return Err(no_guarantee("the delta of the whole group reaches 1"));
+            return Err(no_guarantee(
+                "the delta of the whole group reaches 1; ask for a smaller group, or for a smaller delta of one record",
+            ));
         }
         // A delta next to 1 may round to it.
         let delta = log_delta.exp().min(1.0 - f64::EPSILON);
@@ -121,7 +123,7 @@ impl Group {
         while !holds(high) {
             if high > HIGHEST {
                 return Err(no_guarantee(
-                    "the delta of the whole group stays above its target",
+                    "the delta of the whole group stays above its target; ask for a smaller group or a larger delta, or add noise",
                 ));
             }
             (low, high) = (high, 1.1 * high);

@@ -41,6 +41,7 @@ mod event;
 pub mod gaussian;
 pub mod group;
 mod guarantee;
+mod mills;
 pub mod moments;
 pub mod participation;
 pub mod plan;

@@ -25,6 +25,7 @@ mod compose;
 mod connect_the_dots;
 mod convolve;
 mod discretize;
+mod events;
 mod fourier;
 mod gaussian_grid;
 pub mod grid;

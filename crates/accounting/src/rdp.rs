@@ -11,7 +11,7 @@ mod without_replacement;
 
 pub use orders::default_orders;
 
-use crate::error::{ensure, no_guarantee};
+use crate::error::{ensure, without_noise};
 use crate::{AccountingError, Adjacency, Event, event};
 
 /// Renyi divergence of one `event` at each of `orders` (all > 1), under the relation it is stated for; the larger
@@ -54,7 +54,7 @@ pub(crate) fn curve_under(
         finite_order(order)?;
     }
     if *event == Event::NonPrivate {
-        return Err(no_guarantee("a release without noise was composed"));
+        return Err(without_noise());
     }
     if !event.supports(adjacency) {
         return Err(AccountingError::UnsupportedAdjacency {
@@ -65,6 +65,29 @@ pub(crate) fn curve_under(
     if let Some((rho, xi)) = event.concentrated(adjacency) {
         return Ok(orders.iter().map(|order| rho * order + xi).collect());
     }
+    let mut curve = curve_of(event, adjacency, orders)?;
+    // PRIVACY: a release over a sample is a mixture of releases without sampling over coins that both neighbours share, and Renyi
+    // divergences are jointly quasi-convex. So each order has the smaller bound of the two. No order exceeds the largest loss.
+    let unsampled = event.unsampled_rho(adjacency).unwrap_or(f64::INFINITY);
+    let largest = event.max_loss(adjacency);
+    for (divergence, order) in curve.iter_mut().zip(orders) {
+        let limit = (unsampled * order).min(largest);
+        if limit < *divergence || divergence.is_nan() {
+            *divergence = limit;
+        }
+    }
+    if !std::ptr::eq(event.without_sampling(), event) {
+        let all = curve_under(event.without_sampling(), adjacency, orders)?;
+        curve
+            .iter_mut()
+            .zip(all)
+            .for_each(|(divergence, all)| *divergence = divergence.min(all));
+    }
+    Ok(curve)
+}
+
+/// The divergences of an event of one relation that has no rho.
+fn curve_of(event: &Event, adjacency: Adjacency, orders: &[f64]) -> Result<Vec<f64>, AccountingError> {
     let each = |divergence: &dyn Fn(f64) -> Result<f64, AccountingError>| {
         orders.iter().map(|&order| divergence(order)).collect()
     };

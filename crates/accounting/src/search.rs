@@ -34,8 +34,8 @@ pub struct Bisection {
 pub enum Precision {
     /// Whole numbers: the target holds at the answer and fails at the next number.
     Whole,
-    /// Real numbers: the target fails within `width` of the answer, relatively, or is missed there by an excess
-    /// of at most `close` (from the safe side).
+    /// Real numbers: the target fails within `width` of the answer, relatively, or its excess there is at most `close` below 0. Where the
+    /// excess changes by less than the logarithm of the value does, it is closer by that factor.
     Real {
         /// Relative distance to a value that fails.
         width: f64,
@@ -128,7 +128,7 @@ impl Bisection {
         let (mut good, mut fails) = loop {
             let newest = trials[trials.len() - 1];
             let end = if newest.holds() { self.risky } else { self.safe };
-            if self.is_close(newest) || newest.value == end {
+            if self.is_close(&trials, newest) || newest.value == end {
                 return Ok(newest.holds().then_some(newest.value));
             }
             let next = attempt(self.outwards(&trials, end))?;
@@ -141,7 +141,7 @@ impl Bisection {
         };
         let width = |good: Trial, fails: Trial| (good.value / fails.value).ln().abs();
         let mut widths = [f64::INFINITY; 2];
-        while !self.is_close(good) && !self.precision.is_narrow(good.value, fails.value) {
+        while !self.is_close(&trials, good) && !self.precision.is_narrow(good.value, fails.value) {
             // Two steps that leave more than this of the bracket are followed by one that halves it.
             let slow = width(good, fails) > 0.4 * widths[0];
             widths = [widths[1], width(good, fails)];
@@ -156,8 +156,18 @@ impl Bisection {
         Ok(Some(good.value))
     }
 
-    fn is_close(&self, trial: Trial) -> bool {
-        trial.holds() && trial.excess >= -self.precision.close()
+    /// Returns true if a trial holds and is so close below the target that its value is as close to the answer. Where the excess hardly
+    /// changes with the value, it must be the closer.
+    fn is_close(&self, trials: &[Trial], trial: Trial) -> bool {
+        let distance = |other: &Trial| (other.value / trial.value).ln().abs();
+        let others = trials
+            .iter()
+            .filter(|other| other.value != trial.value && other.excess.is_finite());
+        let nearest = others.min_by(|a, b| distance(a).total_cmp(&distance(b)));
+        let slope = nearest.map_or(self.slope, |other| {
+            ((other.excess - trial.excess) / distance(other)).abs()
+        });
+        trial.holds() && trial.excess >= -self.precision.close() * slope.min(1.0)
     }
 
     /// Position of a trial: logarithm of the value, and distance from the excess that is aimed at.

@@ -104,6 +104,23 @@ pub(crate) fn ln_normal_cdf(t: f64) -> f64 {
     }
 }
 
+/// `ln(1 - q + q e^loss)`: the loss when the user that makes the difference joins with probability `q` only.
+pub(crate) fn sampled_loss(q: f64, loss: f64) -> f64 {
+    if q >= 1.0 {
+        return loss;
+    }
+    if loss >= 30.0 {
+        return loss + (q + (1.0 - q) * (-loss).exp()).ln();
+    }
+    let rise = q * loss.exp_m1();
+    // Near -1 the sum of two small numbers keeps the digits that `1 + rise` has not.
+    if rise > -0.5 {
+        rise.ln_1p()
+    } else {
+        ((1.0 - q) + q * loss.exp()).ln()
+    }
+}
+
 /// `ln C(n, k)` for whole `n >= k >= 0`.
 pub(crate) fn ln_binomial(n: f64, k: f64) -> f64 {
     libm::lgamma(n + 1.0) - libm::lgamma(k + 1.0) - libm::lgamma(n - k + 1.0)
@@ -131,6 +148,21 @@ mod tests {
         check(0.0, -LN_2);
         check(3.0, -0.001_350_809_964_748_193_8);
         check(9.0, -1.128_588_405_953_840_6e-19);
+    }
+
+    /// Values by mpmath at 40 digits.
+    #[test]
+    fn sampled_losses_keep_their_digits_at_both_ends() {
+        let check = |q: f64, loss: f64, want: f64| {
+            let got = sampled_loss(q, loss);
+            assert!((got / want - 1.0).abs() < 4e-16, "{q} {loss}: {got} {want}");
+        };
+        check(1.0, -36.7, -36.7);
+        check(1.0, -500.0, -500.0);
+        check(1.0 - 1e-12, -40.0, -27.631_038_989_454_144);
+        check(0.3, -1e-9, -2.999_999_998_95e-10);
+        check(1e-9, -700.0, -1.000_000_000_500_000_1e-09);
+        check(1e-9, 45.0, 24.276_734_163_082_214);
     }
 
     #[test]

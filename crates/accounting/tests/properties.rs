@@ -264,7 +264,7 @@ fn schemes_do_not_mix() {
     check(
         &[sampled, (Event::NonPrivate, 1)],
         Recipe::Rdp,
-        "guarantee: no finite guarantee exists, because a release without noise was composed",
+        "guarantee: no finite guarantee exists, because a release without noise was composed; give it noise or leave it out",
     );
     check(
         &[(fixed(10, 11, 1.0), 1)],

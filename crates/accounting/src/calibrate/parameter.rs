@@ -2,7 +2,7 @@
 
 use super::{By, Precision, precision, started, unreachable};
 use crate::error::out_of_range;
-use crate::search::{Bisection, excess};
+use crate::search::Bisection;
 use crate::{Accountant, AccountingError, Adjacency, Delta, Epsilon, Event, Recipe};
 
 /// The range of a parameter that [`parameter`] searches.
@@ -65,7 +65,7 @@ pub fn parameter<E: From<AccountingError>>(
             return Err(out_of_range("end of the range", expected, end).into());
         }
     }
-    let composed = |events: &[(Event, u64)], by: By| {
+    let composed = |events: &[(Event, u64)], by: By| -> Result<Accountant, AccountingError> {
         let mut accountant = match adjacency {
             Some(adjacency) => Accountant::under(by.recipe(), adjacency),
             None => Accountant::new(by.recipe()),
@@ -73,10 +73,10 @@ pub fn parameter<E: From<AccountingError>>(
         for (event, rounds) in events {
             accountant.compose(event, *rounds)?;
         }
-        by.epsilon(&accountant, delta)
+        Ok(accountant)
     };
-    let excess_at =
-        |value: f64, by: By| -> Result<f64, E> { Ok(excess(composed(&events(value)?, by)?, epsilon.get())) };
+    let excess_of = |events: &[(Event, u64)], by: By| by.excess(&composed(events, by)?, target);
+    let excess_at = |value: f64, by: By| -> Result<f64, E> { Ok(excess_of(&events(value)?, by)?) };
     let search = Bisection {
         safe: range.safe,
         risky: range.risky,
@@ -88,22 +88,19 @@ pub fn parameter<E: From<AccountingError>>(
             precision(recipe)
         },
     };
-    let search = started(search, recipe, excess_at, |_| None);
+    let search = started(search, recipe, epsilon, excess_at, |_| None);
     let (exactly, mut first) = (By::Recipe(recipe), true);
     let found = search.run(|value| {
-        let events = events(value)?;
-        match composed(&events, exactly) {
-            Err(error) if std::mem::take(&mut first) => Err(E::from(error)),
-            composed => {
-                first = false;
-                Ok(excess(composed.unwrap_or(f64::INFINITY), epsilon.get()))
-            }
+        let first = std::mem::take(&mut first);
+        match excess_of(&events(value)?, exactly) {
+            Err(error) if first || matches!(error, AccountingError::TooLarge { .. }) => Err(E::from(error)),
+            excess => Ok(excess.unwrap_or(f64::INFINITY)),
         }
     })?;
     match found {
         Some(value) => Ok(value),
         None => {
-            let best = composed(&events(range.safe)?, exactly)?;
+            let best = exactly.epsilon(&composed(&events(range.safe)?, exactly)?, delta)?;
             Err(unreachable("parameter", target, best, range.safe).into())
         }
     }

@@ -43,7 +43,11 @@ pub(crate) fn pair(
     | Event::TruncatedPoissonGaussian { noise_multiplier, .. } = event
         && noise_multiplier.get() < MIN_NOISE
     {
-        return Err(no_guarantee("the noise multiplier is too small"));
+        return Err(no_guarantee(format!(
+            "the noise multiplier {:e} of the {} event is below 1e-60; raise its noise_multiplier",
+            noise_multiplier.get(),
+            event.kind()
+        )));
     }
     Ok(Some(match event {
         Event::PoissonGaussian {

@@ -100,11 +100,12 @@ fn chernoff(n: f64, p: f64, min: f64) -> f64 {
     } else {
         0.0
     };
-    (-n * (share * (share / p).ln() + failures)).exp()
+    // PRIVACY: next to the mean the exponent is rounding alone, and the bound would be more than certain.
+    (-n * (share * (share / p).ln() + failures)).exp().min(1.0)
 }
 
 /// `Pr[Bin(trials, p) >= min]`.
-fn upper_tail(trials: u64, p: f64, min: u64) -> f64 {
+pub(crate) fn upper_tail(trials: u64, p: f64, min: u64) -> f64 {
     if min > trials {
         return 0.0;
     }
@@ -115,7 +116,7 @@ fn upper_tail(trials: u64, p: f64, min: u64) -> f64 {
     // From the nearer side of the mode, masses fall geometrically.
     if min > binomial.mode() {
         let ratio = |k: u64| 1.0 / binomial.ratio_below(k + 1);
-        falling_sum(min..trials, ratio) * binomial.log_mass(min).exp()
+        (falling_sum(min..trials, ratio) * binomial.log_mass(min).exp()).min(1.0)
     } else {
         let below = falling_sum((1..min).rev(), |k| binomial.ratio_below(k));
         (1.0 - below * binomial.log_mass(min - 1).exp()).clamp(0.0, 1.0)

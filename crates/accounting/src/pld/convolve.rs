@@ -207,7 +207,24 @@ impl Convolution<'_> {
             moments.variance.max(1e-300),
         );
         let floor = |growth: usize| compose::min_step(&tails, together, allowance, growth);
-        let step = cell.max(floor(compose::GROWTH));
+        // The windows of the sums with rare losses lie on the last lattice.
+        let sums = self
+            .outline
+            .terms
+            .iter()
+            .filter(|term| pass.rare.contains(&term.rare));
+        let widest = sums
+            .map(|term| {
+                let (bottom, top) = tails.range(
+                    term.sum(part.releases),
+                    allowance.log_mass,
+                    allowance.log_tilted_mass,
+                );
+                top - bottom
+            })
+            .fold(0.0, f64::max);
+        let last_floor = widest / (0.9 * compose::MAX_POINTS * growth_over_levels(compose::GROWTH));
+        let step = cell.max(floor(compose::GROWTH)).max(last_floor);
         let decisive = match self.bound {
             Bound::Upper => (0.0, 0.0),
             Bound::Lower => tails.range(Sum::of(1.0), 0.0, allowance.log_tilted_mass + 5.0 - releases.ln()),
@@ -302,12 +319,11 @@ impl Convolution<'_> {
                 composed.settled.push(moved);
                 continue;
             }
-            let sum = Sum {
-                bulk: releases - term.rare as f64,
-                rare: term.rare as f64,
-                log_ways: term.log_ways,
-            };
-            let window = tails.range(sum, allowance.log_mass, allowance.log_tilted_mass);
+            let window = tails.range(
+                term.sum(part.releases),
+                allowance.log_mass,
+                allowance.log_tilted_mass,
+            );
             composed.wrapped.above += allowance.log_mass.exp();
             composed.wrapped.tilted += 2.0 * allowance.log_tilted_mass.exp();
             let mut lattice = few.sum(parted.apart - term.rare, term.rare, window);

@@ -5,7 +5,7 @@ use super::lattice::WHOLE;
 use super::loss_range::{Node, Probe};
 use super::mixture::GaussianMixtures;
 use crate::discrete::Outcomes;
-use crate::special::{LogSum, ln_1m_exp};
+use crate::special::{LogSum, ln_1m_exp, sampled_loss};
 
 /// Losses that a lattice must not split: the hockey-stick curve has kinks there, also after composition.
 #[derive(Debug, Clone, Copy)]
@@ -146,9 +146,9 @@ impl Pair {
             } => {
                 let end = scale.recip();
                 if reversed {
-                    -sampled(*sampling_probability, -end)
+                    -sampled_loss(*sampling_probability, -end)
                 } else {
-                    sampled(*sampling_probability, end)
+                    sampled_loss(*sampling_probability, end)
                 }
             }
             Pair::BoundedRange(epsilon) => *epsilon,
@@ -281,10 +281,10 @@ fn laplace(bound: Bound, sampling_probability: f64, scale: f64, step: f64) -> At
     let (end, s) = (1.0 / scale, sampling_probability);
     let mut atoms = Atoms::default();
     // P has the mass of Q times e^loss.
-    let lowest = sampled(s, -end);
+    let lowest = sampled_loss(s, -end);
     atoms.push(lowest, 0.5f64.ln() + lowest);
     push_slope(&mut atoms, bound, (end, s), step, 0.5f64.ln());
-    let highest = sampled(s, end);
+    let highest = sampled_loss(s, end);
     atoms.push(highest, 0.5f64.ln() - end + highest);
     atoms
 }
@@ -308,15 +308,6 @@ fn bounded_range(bound: Bound, epsilon: f64, step: f64) -> Atoms {
     atoms
 }
 
-/// Losses `ln(1 - s + s e^loss)` under sampling, without overflow.
-fn sampled(s: f64, loss: f64) -> f64 {
-    if loss < 30.0 {
-        (s * loss.exp_m1()).ln_1p()
-    } else {
-        loss + (s + (1.0 - s) * (-loss).exp()).ln()
-    }
-}
-
 /// Adds the outcomes between the centres of two Laplace distributions, whose losses lie between `-end` and `end`; the mass
 /// under `Q` is `e^log_weight (1 - e^{-end})`.
 fn push_slope(atoms: &mut Atoms, bound: Bound, (end, s): (f64, f64), step: f64, log_weight: f64) {
@@ -329,8 +320,8 @@ fn push_slope(atoms: &mut Atoms, bound: Bound, (end, s): (f64, f64), step: f64, 
         // P / Q = e^{(from + to) / 2} and (P - e^from Q) / P = 1 - e^{(from - to) / 2}.
         let (middle, gain) = (0.5 * (from + to), -(0.5 * (from - to)).exp_m1());
         let log_q = log_weight - 0.5 * (end + from) + gain.ln();
-        let (low, high) = (sampled(s, from), sampled(s, to));
-        let log_p = log_q + sampled(s, middle);
+        let (low, high) = (sampled_loss(s, from), sampled_loss(s, to));
+        let log_p = log_q + sampled_loss(s, middle);
         // The part of the mass that was sampled.
         let share = 1.0 / (1.0 + (1.0 - s) / s * (-middle).exp());
         let span = -(low - high).exp_m1();

@@ -16,6 +16,8 @@ const LOWER: f64 = 4e-7;
 const FEW_RELEASES: u64 = 24;
 const FINER: f64 = 16.0;
 pub(super) const COARSE: f64 = 5e-4;
+/// A lower bound looks at so many releases at most. Each one is rounded down, so the windows of more would outgrow the longest transform.
+const MAX_LOWER_RELEASES: u64 = 1 << 34;
 /// No delta below this is told apart from zero: the smallest normal number is e^-708.
 pub(super) const MIN_LOG_DELTA: f64 = -800.0;
 
@@ -65,11 +67,42 @@ impl Composition {
         if let Some(single) = self.single_mixture() {
             return single.epsilon(log_delta);
         }
-        let answer = self.answer(bound, Solve::LogDelta(log_delta));
-        match bound {
-            Bound::Upper => answer.min(self.pure_epsilon()),
-            Bound::Lower => answer,
+        match (bound, self.fewer()) {
+            (Bound::Upper, _) => {
+                let answer = self.answer(bound, Solve::LogDelta(log_delta));
+                self.or_zero(answer.min(self.pure_epsilon()), log_delta)
+            }
+            (Bound::Lower, Some(fewer)) => fewer.answer(bound, Solve::LogDelta(log_delta)),
+            (Bound::Lower, None) => self.answer(bound, Solve::LogDelta(log_delta)),
         }
+    }
+
+    /// An upper bound on epsilon, or 0 where it is so small that the rounding to lattices may have made it, and a finer look at delta says
+    /// so.
+    fn or_zero(&self, epsilon: f64, log_delta: f64) -> f64 {
+        let is_rounding = epsilon > 0.0 && epsilon < 1e-5 * log_delta.exp();
+        if is_rounding && self.log_delta(Bound::Upper, 0.0) <= log_delta {
+            0.0
+        } else {
+            epsilon
+        }
+    }
+
+    /// Some of the releases, where all are too many for a lower bound: the others spend nothing less than nothing.
+    fn fewer(&self) -> Option<Self> {
+        let releases: u128 = self.parts.iter().map(|(_, count)| u128::from(*count)).sum();
+        if releases <= u128::from(MAX_LOWER_RELEASES) {
+            return None;
+        }
+        let share =
+            |count: u64| (u128::from(count) * u128::from(MAX_LOWER_RELEASES) / releases).max(1) as u64;
+        let parts = self
+            .parts
+            .iter()
+            .map(|(pair, count)| (pair.clone(), share(*count)));
+        Some(Self {
+            parts: parts.collect(),
+        })
     }
 
     /// An upper bound on epsilon of another relative accuracy. By how much it is too large is nearly in proportion.
@@ -137,16 +170,24 @@ impl Composition {
         }
         let target = Solve::LogDelta(log_delta);
         let looked = Looked::new(self, target);
-        (
-            looked.lower(),
-            looked.upper(self.accuracy()).min(self.pure_epsilon()),
-        )
+        let upper = looked.upper(self.accuracy()).min(self.pure_epsilon());
+        let upper = self.or_zero(upper, log_delta);
+        match self.fewer() {
+            Some(fewer) => (fewer.answer(Bound::Lower, target), upper),
+            None => (looked.lower(), upper),
+        }
     }
 
     fn answer(&self, bound: Bound, target: Solve) -> f64 {
         let looked = Looked::new(self, target);
+        // At epsilon 0 nothing but the width of the losses sets the scale, and calibration asks for the root of delta there.
+        let finer = if matches!(target, Solve::Epsilon(0.0)) {
+            FINER
+        } else {
+            1.0
+        };
         match bound {
-            Bound::Upper => looked.upper(self.accuracy()),
+            Bound::Upper => looked.upper(self.accuracy() / finer),
             Bound::Lower => looked.lower(),
         }
     }

@@ -39,13 +39,15 @@ impl Total {
 
     fn log_delta_by(&self, tails: &[Tail<'_>], epsilon: f64) -> f64 {
         // PRIVACY: numbers that overflowed say nothing; nothing is what is then guaranteed.
+        let nothing = match self.bound {
+            Bound::Upper => 0.0,
+            Bound::Lower => f64::NEG_INFINITY,
+        };
         if !self.is_sound() {
-            return match self.bound {
-                Bound::Upper => 0.0,
-                Bound::Lower => f64::NEG_INFINITY,
-            };
+            return nothing;
         }
-        self.log_delta_of(tails, epsilon)
+        let log_delta = self.log_delta_of(tails, epsilon);
+        if log_delta.is_nan() { nothing } else { log_delta }
     }
 
     fn is_sound(&self) -> bool {
@@ -91,11 +93,12 @@ impl Total {
         if self.infinite.is_nan() || self.infinite.ln() >= log_delta {
             return f64::INFINITY;
         }
+        let nothing = match self.bound {
+            Bound::Upper => f64::INFINITY,
+            Bound::Lower => 0.0,
+        };
         if !self.is_sound() {
-            return match self.bound {
-                Bound::Upper => f64::INFINITY,
-                Bound::Lower => 0.0,
-            };
+            return nothing;
         }
         let tails = self.tails();
         let excess = |epsilon: f64| self.log_delta_of(&tails, epsilon) - log_delta;
@@ -153,6 +156,10 @@ impl Total {
                 }
                 side = -1;
             }
+        }
+        // PRIVACY: comparisons with what is no number hold for neither side.
+        if high_excess.is_nan() || low_excess.is_nan() {
+            return nothing;
         }
         match self.bound {
             Bound::Upper => high,

@@ -6,7 +6,7 @@
 //! suits the terms that decide is not spoiled by those that do not, which Chernoff's bound settles.
 
 use super::compose;
-use super::loss_range::Probe;
+use super::loss_range::{Probe, Sum};
 use crate::special::LogSum;
 
 /// Expected number of rare losses, at most.
@@ -45,6 +45,15 @@ pub(crate) struct Term {
 }
 
 impl Term {
+    /// The losses of so many releases of which the term's have a rare one.
+    pub(crate) fn sum(&self, releases: u64) -> Sum {
+        Sum {
+            bulk: releases as f64 - self.rare as f64,
+            rare: self.rare as f64,
+            log_ways: self.log_ways,
+        }
+    }
+
     /// `ln` of Chernoff's bound at `epsilon`.
     pub(crate) fn log_bound(&self, epsilon: f64) -> f64 {
         self.bounds

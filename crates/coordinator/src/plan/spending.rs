@@ -435,7 +435,9 @@ impl Curve<'_> {
         match &guarantee {
             Err(CoordinatorError::Mechanism(MechanismError::SamplerExceedsDelta { .. })) => Ok(None),
             // A statement that is itself for some delta says nothing at a smaller one.
-            Err(CoordinatorError::Accounting(AccountingError::NoFiniteGuarantee { .. })) => match self {
+            Err(CoordinatorError::Accounting(
+                AccountingError::NoFiniteGuarantee { .. } | AccountingError::DeltaBelowStated { .. },
+            )) => match self {
                 Self::ClientNoise(_) => Ok(None),
                 _ => guarantee.map(Some),
             },

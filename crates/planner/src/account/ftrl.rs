@@ -8,7 +8,7 @@ use serde::Deserialize;
 use undertone_accounting::participation::{Gap, Participation, RoundsBetween};
 use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 use undertone_accounting::sensitivity::{SquaredSensitivity, production, restart};
-use undertone_accounting::{Adjacency, Event, Recipe};
+use undertone_accounting::{AccountingError, Adjacency, Event, Recipe};
 
 use super::options::{Knobs, Quantity, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
@@ -219,7 +219,21 @@ impl Strategy {
                 Toeplitz::banded(coefficients.clone(), rounds)?
             }
         };
-        Ok(toeplitz.squared_sensitivity(schema)?)
+        toeplitz.squared_sensitivity(schema).map_err(|error| match error {
+            AccountingError::NoExactSensitivity {
+                expected,
+                position,
+                found,
+            } => anyhow::anyhow!(
+                "--coefficients: expected {expected}, got {found} at position {position} (counted from 0); without that no exact \
+                 sensitivity is known for more than one participation, so change the coefficients or give --max-participation 1"
+            ),
+            AccountingError::SensitivityTooLarge { max_participation } => anyhow::anyhow!(
+                "--max-participation: the exact sensitivity for {max_participation} participations would take too long to compute; \
+                 give a smaller number, or a larger --gap"
+            ),
+            error => error.into(),
+        })
     }
 }
 

@@ -3,7 +3,8 @@
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use undertone_accounting::{
-    Accountant, Adjacency, Delta, Epsilon, NoiseMultiplier, Recipe, SamplingProbability,
+    Accountant, AccountingError, Adjacency, Delta, Epsilon, Guarantee, NoiseMultiplier, Recipe,
+    SamplingProbability,
 };
 
 /// Options of every question.
@@ -128,10 +129,21 @@ impl TargetArgs {
         self.adjacency.map(Adjacency::from)
     }
 
-    /// The lower bound on epsilon at `delta`, where the recipe has one and it was not left out.
-    pub(super) fn lower_bound(&self, accountant: &Accountant, delta: Delta) -> Option<f64> {
-        let bound = (!self.no_lower_bound).then(|| accountant.lower_bound(delta).ok());
-        bound.flatten().map(Epsilon::get)
+    /// The lower bound on epsilon beside a guarantee, where the recipe has one and it was not left out.
+    pub(super) fn lower_bound(
+        &self,
+        accountant: &Accountant,
+        guarantee: &Guarantee,
+    ) -> anyhow::Result<Option<f64>> {
+        if self.no_lower_bound {
+            return Ok(None);
+        }
+        match accountant.lower_bound_of(guarantee) {
+            Ok(lower) => Ok(Some(lower.get())),
+            // PRIVACY: one of two bounds that contradict each other is wrong, so the other is not shown either.
+            Err(error @ AccountingError::BoundsDisagree { .. }) => Err(error.into()),
+            Err(_) => Ok(None),
+        }
     }
 
     /// `true` if this quantity is searched for.

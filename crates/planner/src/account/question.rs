@@ -125,7 +125,7 @@ impl Asked<'_> {
             assumption: self.question.assumption,
             facts: stated.facts,
             calibrated: calibrated.map(Quantity::name),
-            lower_bound: args.lower_bound(&accountant, guarantee.delta),
+            lower_bound: args.lower_bound(&accountant, &guarantee)?,
             guarantee,
             table,
             warnings,
@@ -149,10 +149,11 @@ impl Asked<'_> {
             ..*knobs
         };
         let accountant = self.accountant(&(self.question.state)(&knobs)?.events)?;
+        let guarantee = accountant.guarantee(delta)?;
         Ok(Line {
             rounds,
-            epsilon: accountant.guarantee(delta)?.epsilon.get(),
-            lower_bound: args.lower_bound(&accountant, delta),
+            epsilon: guarantee.epsilon.get(),
+            lower_bound: args.lower_bound(&accountant, &guarantee)?,
         })
     }
 }

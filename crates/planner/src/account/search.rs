@@ -130,13 +130,17 @@ impl Search<'_> {
         search: calibrate::Bisection,
         with: impl Fn(f64) -> anyhow::Result<Knobs>,
     ) -> anyhow::Result<Knobs> {
-        let target = self.target.0.get();
-        let found =
-            search.run(|value| anyhow::Ok(calibrate::excess(self.epsilon(&with(value)?)?, target)))?;
+        let found = search.run(|value| self.excess(&with(value)?))?;
         match found {
             Some(value) => with(value),
             None => Err(self.unreachable(&with(search.safe)?, search.safe)?),
         }
+    }
+
+    /// The distance from the target at these knobs; infinite where no epsilon can be stated.
+    fn excess(&self, knobs: &Knobs) -> anyhow::Result<f64> {
+        let events = (self.asked.question.state)(knobs)?.events;
+        Ok(self.asked.accountant(&events)?.excess(self.target)?)
     }
 
     /// Epsilon at these knobs; infinite where none can be stated.

@@ -1,0 +1,490 @@
+//! One test for each fault that was found at the borders, with the example that showed it and the right value.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use undertone_accounting::{
+    Accountant, AccountingError, Adjacency, Delta, Epsilon, Event, NoiseMultiplier, Recipe,
+    SamplingProbability, calibrate, gaussian,
+};
+
+fn delta(value: f64) -> Delta {
+    Delta::new(value).unwrap()
+}
+
+fn noise(value: f64) -> NoiseMultiplier {
+    NoiseMultiplier::new(value).unwrap()
+}
+
+fn poisson(q: f64, z: f64) -> Event {
+    Event::PoissonGaussian {
+        sampling_probability: SamplingProbability::new(q).unwrap(),
+        noise_multiplier: noise(z),
+    }
+}
+
+fn composed(recipe: Recipe, events: &[(Event, u64)]) -> Accountant {
+    let mut accountant = Accountant::new(recipe);
+    for (event, rounds) in events {
+        accountant.compose(event, *rounds).unwrap();
+    }
+    accountant
+}
+
+fn epsilon(recipe: Recipe, events: &[(Event, u64)], at: f64) -> f64 {
+    composed(recipe, events)
+        .guarantee(delta(at))
+        .unwrap()
+        .epsilon
+        .get()
+}
+
+fn close(got: f64, want: f64, tolerance: f64) {
+    assert!((got / want - 1.0).abs() <= tolerance, "{got} is not {want}");
+}
+
+/// `1 / b + 2 ln(1 - delta)` for one release of Laplace noise, and never more than `10 / b` for ten.
+#[test]
+fn f1_bounds_of_laplace_noise_keep_their_order_where_a_release_costs_more_than_31() {
+    for b in [
+        0.032, 0.0315, 0.031, 0.03, 0.0295, 0.0285, 0.0275, 0.0266, 0.02, 0.001,
+    ] {
+        let exact = 1.0 / b + 2.0 * (-1e-6f64).ln_1p();
+        let (lower, upper) = composed(Recipe::Pld, &[(Event::Laplace { scale: b }, 1)])
+            .bounds(delta(1e-6))
+            .unwrap();
+        assert!(
+            lower.get() <= exact * (1.0 + 1e-12) && upper.get() >= exact * (1.0 - 1e-12),
+            "{b}: {lower} {exact} {upper}"
+        );
+        assert!(upper.get() - lower.get() <= 1e-5 * exact, "{b}: {lower} {upper}");
+    }
+    let ten = composed(Recipe::Pld, &[(Event::Laplace { scale: 0.0275 }, 10)]);
+    let (lower, upper) = ten.bounds(delta(1e-6)).unwrap();
+    assert!(
+        lower.get() <= 363.635_341_725_81
+            && upper.get() >= 363.635_341_725_8
+            && upper.get() <= 363.636_363_636_364
+    );
+}
+
+#[test]
+fn f1_a_mechanism_with_a_pure_epsilon_never_costs_more_by_any_recipe() {
+    let events = [(Event::Laplace { scale: 0.02 }, 1)];
+    for recipe in [Recipe::Pld, Recipe::Rdp, Recipe::best_for([&events[0].0])] {
+        let accountant = composed(recipe, &events);
+        assert_eq!(accountant.pure_epsilon().unwrap().get(), 50.0);
+        for at in [1e-6, 1e-50, 1e-300] {
+            let stated = accountant.guarantee(delta(at)).unwrap().epsilon.get();
+            assert!(stated <= 50.0 && stated > 49.999, "{recipe}: {stated}");
+        }
+    }
+    // The cap of the printed number, where Renyi divergences alone say 100.0037.
+    assert_eq!(
+        epsilon(Recipe::Rdp, &[(Event::Laplace { scale: 0.03125 }, 3)], 1e-6),
+        96.0
+    );
+    for range in [33.9, 36.36, 38.0, 50.0] {
+        let event = Event::BoundedRange {
+            epsilon: Epsilon::new(range).unwrap(),
+        };
+        let (lower, upper) = composed(Recipe::Pld, &[(event, 1)]).bounds(delta(1e-6)).unwrap();
+        assert!(
+            lower <= upper && upper.get() <= range && range - lower.get() < 3e-3,
+            "{range}: {lower} {upper}"
+        );
+    }
+}
+
+/// The contour integral gives 73.4996381185.
+#[test]
+fn f1_large_losses_beside_a_gaussian_keep_the_order_of_bounds() {
+    let events = [
+        (Event::Laplace { scale: 0.0275 }, 2),
+        (
+            Event::Gaussian {
+                noise_multiplier: noise(5.0),
+            },
+            1,
+        ),
+    ];
+    let (lower, upper) = composed(Recipe::Pld, &events).bounds(delta(1e-6)).unwrap();
+    assert!(
+        lower.get() <= 73.499_638_12 && upper.get() >= 73.499_638_11 && upper.get() <= 73.51,
+        "{lower} {upper}"
+    );
+}
+
+#[test]
+fn f3_a_cohort_never_costs_more_than_everybody() {
+    let fixed = |cohort_size: u64, z: f64, rounds: u64| {
+        let event = Event::FixedSizeGaussian {
+            population: 100,
+            cohort_size,
+            noise_multiplier: noise(z),
+        };
+        epsilon(Recipe::best_for([&event]), &[(event, rounds)], 1e-5)
+    };
+    for (z, rounds, all) in [(2.0, 100, 33.104), (5.0, 10, 2.594), (0.5, 1, 9.997)] {
+        let everybody = fixed(100, z, rounds);
+        close(everybody, all, 1e-3);
+        for cohort in [30, 50, 70, 90, 99] {
+            let spent = fixed(cohort, z, rounds);
+            assert!(
+                spent <= everybody,
+                "{cohort} of 100 at {z}: {spent} > {everybody}"
+            );
+        }
+    }
+    // 30 of 100 is not changed by the minimum.
+    close(fixed(30, 2.0, 100), 19.86, 1e-3);
+    // Every order has the smaller of two bounds.
+    let curve = |cohort_size| {
+        let event = Event::FixedSizeGaussian {
+            population: 100,
+            cohort_size,
+            noise_multiplier: noise(2.0),
+        };
+        undertone_accounting::rdp::curve(&event, &[2.0, 8.0, 64.0]).unwrap()
+    };
+    assert!(curve(99).iter().zip(curve(100)).all(|(some, all)| *some <= all));
+}
+
+/// Who joins a full cohort displaces another: the plain Gaussian behind it is moved by 2, not by 1. Everybody joins, so the user is kept
+/// with probability 0.99, and delta(1) is that of `0.99 N(2) + 0.01 N(0)` against `N(0)`.
+#[test]
+fn f3_the_minimum_for_a_cut_cohort_counts_the_displaced_user() {
+    let event = Event::TruncatedPoissonGaussian {
+        population: 100,
+        sampling_probability: SamplingProbability::new(1.0).unwrap(),
+        max_cohort_size: 99,
+        noise_multiplier: noise(1.0),
+    };
+    for recipe in [Recipe::Pld, Recipe::Rdp] {
+        let stated = composed(recipe, &[(event.clone(), 1)])
+            .delta_for(Epsilon::new(1.0).unwrap())
+            .unwrap();
+        assert!(stated.delta.get() >= 0.5036, "{recipe}: {}", stated.delta);
+    }
+    let one = gaussian::delta(noise(1.0), Epsilon::new(1.0).unwrap());
+    assert!(one < 0.5, "the minimum with a move of 1 would be false");
+}
+
+#[test]
+fn f4_calibration_to_an_epsilon_of_zero_ends_at_the_best_value() {
+    let zero = |at: f64| (Epsilon::new(0.0).unwrap(), delta(at));
+    let q = |value: f64| SamplingProbability::new(value).unwrap();
+    assert_eq!(
+        calibrate::rounds(zero(1e-3), q(0.01), noise(100.0), Recipe::Pld).unwrap(),
+        628
+    );
+    let found = calibrate::sampling_probability(zero(1e-3), noise(100.0), 100, Recipe::Pld).unwrap();
+    close(found.get(), 0.025_065_715_8, 1e-6);
+    let found = calibrate::noise_multiplier(zero(1e-5), q(0.1), 128, Recipe::Pld).unwrap();
+    close(found.get(), 45_135.167, 1e-5);
+    let plain = Event::Gaussian {
+        noise_multiplier: noise(1000.0),
+    };
+    assert_eq!(
+        calibrate::rounds_of(zero(1e-3), &plain, Recipe::ExactGaussian).unwrap(),
+        6
+    );
+    let range = calibrate::Range {
+        safe: 1e6,
+        risky: 1e-3,
+        whole: false,
+    };
+    let scale = calibrate::parameter(zero(1e-3), range, Recipe::Pld, None, |scale| {
+        Ok::<_, AccountingError>(vec![(Event::Laplace { scale }, 1)])
+    });
+    close(scale.unwrap(), -0.5 / (-1e-3f64).ln_1p(), 1e-6);
+}
+
+#[test]
+fn f5_a_stated_guarantee_holds_at_its_own_delta_and_a_smaller_delta_is_named() {
+    let event = Event::ApproximateDp {
+        epsilon: Epsilon::new(0.1).unwrap(),
+        delta: Some(delta(1e-5)),
+    };
+    for recipe in [Recipe::Pld, Recipe::Rdp] {
+        let accountant = composed(recipe, &[(event.clone(), 1)]);
+        assert_eq!(accountant.guarantee(delta(1e-5)).unwrap().epsilon.get(), 0.1);
+        let stated = accountant.delta_for(Epsilon::new(0.1).unwrap()).unwrap();
+        assert_eq!(stated.delta.get(), 1e-5);
+        let error = accountant.guarantee(delta(9e-6)).unwrap_err();
+        assert_eq!(
+            error,
+            AccountingError::DeltaBelowStated {
+                stated: 1e-5,
+                asked: 9e-6
+            }
+        );
+        let text = error.to_string();
+        assert!(
+            text.starts_with(
+                "delta: the stated deltas add up to 1e-5, which is more than 9e-6; ask for at least 1e-5"
+            ),
+            "{text}"
+        );
+    }
+    assert_eq!(
+        composed(Recipe::Pld, &[(event.clone(), 1)])
+            .lower_bound(delta(1e-5))
+            .unwrap()
+            .get(),
+        0.1
+    );
+    let three = Event::ApproximateDp {
+        epsilon: Epsilon::new(2.0).unwrap(),
+        delta: Some(delta(1e-7)),
+    };
+    close(epsilon(Recipe::Pld, &[(three, 3)], 3e-7), 6.0, 1e-7);
+}
+
+#[test]
+fn f5_a_refusal_names_the_event_and_what_to_change() {
+    let refusal = |recipe, event: Event| {
+        let error = composed(recipe, &[(event, 3)])
+            .guarantee(delta(1e-6))
+            .unwrap_err();
+        assert!(
+            matches!(error, AccountingError::NoFiniteGuarantee { .. }),
+            "{error}"
+        );
+        error.to_string()
+    };
+    let text = refusal(
+        Recipe::ExactGaussian,
+        Event::Gaussian {
+            noise_multiplier: noise(1e-200),
+        },
+    );
+    assert!(
+        text.contains("the Gaussian event (3 times)") && text.contains("raise its noise_multiplier"),
+        "{text}"
+    );
+    let text = refusal(
+        Recipe::Pld,
+        Event::RandomizedResponse {
+            num_buckets: 5,
+            noise_parameter: 0.0,
+        },
+    );
+    assert!(
+        text.contains("randomized-response") && text.contains("raise its noise_parameter"),
+        "{text}"
+    );
+    let text = refusal(
+        Recipe::Pld,
+        Event::Binomial {
+            trials: 10,
+            success_probability: 0.5,
+            shift: 1,
+        },
+    );
+    assert!(
+        text.contains("binomial") && text.contains("raise the delta"),
+        "{text}"
+    );
+    let text = refusal(Recipe::Pld, Event::NonPrivate);
+    assert!(
+        text.contains("without noise") && text.contains("give it noise or leave it out"),
+        "{text}"
+    );
+}
+
+#[test]
+fn f6_a_cap_at_the_mean_of_a_large_cohort_has_an_epsilon() {
+    let event = |population, q, max_cohort_size| Event::TruncatedPoissonGaussian {
+        population,
+        sampling_probability: SamplingProbability::new(q).unwrap(),
+        max_cohort_size,
+        noise_multiplier: noise(1.0),
+    };
+    for (population, q, cap, least, most) in [
+        (2_000_000_000, 1e-3, 2_000_000, 1.605_415_08, 2.100_405_45),
+        (1_500_000_000, 0.01, 15_000_000, 4.617_352_47, 5.520_699_79),
+        (4_000_000_000, 5e-4, 2_000_000, 0.888_863_195, 1.246_089_42),
+        (2_000_000_000, 1e-3, 2_000_001, 1.605_164_55, 2.100_405_45),
+    ] {
+        let spent = epsilon(Recipe::Pld, &[(event(population, q, cap), 10)], 1e-6);
+        assert!(spent >= least && spent <= most * 1.001, "{population}: {spent}");
+    }
+}
+
+/// Beyond 2^40 releases rounding errors would exceed delta: an upper bound of 0 was seen for a true value of 1.84.
+#[test]
+fn f7_too_many_releases_are_refused_with_the_nearest_question_that_is_answered() {
+    let ask = |rounds: u64, recipe| composed(recipe, &[(poisson(1e-8, 1.0), rounds)]).guarantee(delta(1e-6));
+    let error = ask(1_000_000_000_000_000, Recipe::Pld).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, AccountingError::TooLarge { .. }), "{text}");
+    assert!(
+        text.contains("ask for at most 1099511627776 of them, or use the recipe 'rdp'"),
+        "{text}"
+    );
+    // Both of the questions that it names are answered.
+    assert!(ask(1_000_000_000_000_000, Recipe::Rdp).unwrap().epsilon.get() > 1.8);
+    assert!(ask(1 << 40, Recipe::Pld).is_ok());
+}
+
+/// Lower bounds of more releases than a window holds are those of fewer releases, which spend no more.
+#[test]
+#[ignore = "slow"]
+fn f7_a_lower_bound_of_very_many_releases_fits_into_memory() {
+    let many = composed(Recipe::Pld, &[(poisson(3e-7, 1.0), 1_000_000_000_000)]);
+    let (lower, upper) = many.bounds(delta(1e-6)).unwrap();
+    assert!(
+        lower.get() > 0.1 && lower.get() < 1.7332 && upper.get() > 1.7332,
+        "{lower} {upper}"
+    );
+}
+
+/// mpmath at 80 digits. A stated delta is never below the exact one by more than the last digit of a number.
+#[test]
+fn f8_a_stated_delta_of_a_gaussian_is_not_below_the_exact_one() {
+    for (z, epsilon, exact) in [
+        (1e4, 1e-3, 7.478_298_460_019_527e-29),
+        (1e5, 1e-4, 7.474_933_991_853_69e-30),
+        (1e12, 0.0, 3.989_422_804_014_327e-13),
+        (1e8, 1e-9, 3.509_353_313_801_823e-9),
+        (0.01, 4900.0, 0.838_900_846_637_217_8),
+        (1e17, 0.0, 3.989_422_804_014_327e-18),
+    ] {
+        let epsilon = Epsilon::new(epsilon).unwrap();
+        for stated in [
+            gaussian::delta(noise(z), epsilon),
+            composed(
+                Recipe::ExactGaussian,
+                &[(
+                    Event::Gaussian {
+                        noise_multiplier: noise(z),
+                    },
+                    1,
+                )],
+            )
+            .delta_for(epsilon)
+            .unwrap()
+            .delta
+            .get(),
+        ] {
+            assert!(
+                stated >= exact * (1.0 - 4e-16) && stated <= exact * (1.0 + 1e-9),
+                "{z}: {stated} {exact}"
+            );
+        }
+    }
+}
+
+#[test]
+fn f8_the_bounds_of_a_gaussian_at_its_own_delta_are_one_number() {
+    let one = composed(
+        Recipe::ExactGaussian,
+        &[(
+            Event::Gaussian {
+                noise_multiplier: noise(1e4),
+            },
+            1,
+        )],
+    );
+    let stated = one.delta_for(Epsilon::new(1e-3).unwrap()).unwrap();
+    let lower = one.lower_bound_of(&stated).unwrap();
+    assert!(
+        lower <= stated.epsilon && lower.get() > 1e-3 * (1.0 - 1e-12),
+        "{lower}"
+    );
+}
+
+#[test]
+fn f9_lower_bounds_exist_where_no_lattice_resolves_the_losses() {
+    let five = composed(Recipe::Pld, &[(Event::Laplace { scale: 1.0 }, 5)]);
+    close(five.lower_bound(delta(1e-50)).unwrap().get(), 5.0, 1e-9);
+    // Little noise and few releases: some joined, and each of them moved the sum by very many deviations.
+    for z in [1e-5, 1e-7] {
+        let (lower, upper) = composed(Recipe::Pld, &[(poisson(0.01, z), 100)])
+            .bounds(delta(1e-6))
+            .unwrap();
+        assert!(lower.get() > 0.7 * upper.get(), "{z}: {lower} {upper}");
+    }
+}
+
+#[test]
+fn f9_delta_exists_at_negative_epsilons() {
+    let close = |accountant: &Accountant, epsilon: f64, want: f64, tolerance: f64| {
+        close(accountant.delta_at(epsilon).unwrap(), want, tolerance);
+    };
+    let gaussian = |z, rounds| {
+        composed(
+            Recipe::Pld,
+            &[(
+                Event::Gaussian {
+                    noise_multiplier: noise(z),
+                },
+                rounds,
+            )],
+        )
+    };
+    close(&gaussian(1.0, 1), -1.0, 0.678_817_974_887, 1e-11);
+    close(&gaussian(2.0, 3), -0.3, 0.437_288_438_165, 1e-11);
+    close(&gaussian(1.0, 1), -20.0, 0.999_999_997_939, 1e-11);
+    close(
+        &composed(Recipe::Pld, &[(poisson(0.1, 1.0), 20)]),
+        -0.5,
+        0.438_995_493,
+        1e-6,
+    );
+    close(
+        &composed(Recipe::Pld, &[(poisson(0.02, 0.8), 100)]),
+        -1.0,
+        0.633_705_845,
+        1e-6,
+    );
+    let one = gaussian(1.0, 1);
+    assert_eq!(
+        one.delta_at(1.0).unwrap(),
+        one.delta_for(Epsilon::new(1.0).unwrap()).unwrap().delta.get()
+    );
+    assert!(one.delta_at(f64::NAN).is_err());
+}
+
+#[test]
+fn f9_calibrated_noise_of_a_gaussian_does_not_exceed_delta_by_the_exact_formula() {
+    let target = (Epsilon::new(0.1).unwrap(), delta(1e-6));
+    let one = calibrate::noise_multiplier_of(target, 1, Recipe::ExactGaussian, |noise_multiplier| {
+        Event::Gaussian { noise_multiplier }
+    });
+    let z = one.unwrap();
+    close(z.get(), 36.304_690_426_195, 1e-11);
+    assert!(gaussian::delta(z, target.0) <= 1e-6);
+    assert!(gaussian::delta(noise(z.get() * (1.0 - 1e-8)), target.0) > 1e-6);
+}
+
+/// The event that is replaced by another costs as the sum that moves twice as far, sampled or not.
+#[test]
+fn f3_no_relation_makes_sampling_dearer() {
+    for adjacency in [
+        Adjacency::AddOrRemoveOne,
+        Adjacency::ReplaceOne,
+        Adjacency::ZeroOut,
+    ] {
+        let spent = |recipe, event: Event| {
+            let mut accountant = Accountant::under(recipe, adjacency);
+            accountant.compose(&event, 20).unwrap();
+            accountant.guarantee(delta(1e-6)).unwrap().epsilon.get()
+        };
+        let all = spent(
+            Recipe::ExactGaussian,
+            Event::Gaussian {
+                noise_multiplier: noise(2.0),
+            },
+        );
+        for q in [0.5, 0.99, 1.0 - 1e-9] {
+            for recipe in [Recipe::Pld, Recipe::Rdp] {
+                let some = spent(recipe, poisson(q, 2.0));
+                assert!(
+                    some <= all * (1.0 + 1e-12),
+                    "{adjacency} {recipe} {q}: {some} > {all}"
+                );
+            }
+        }
+    }
+}
