@@ -329,7 +329,8 @@ impl Cache {
         let vocab = match &description.tokenizer {
             None => Vocab::new(words.lines().map(Box::from).collect(), description.provenance),
             Some([bos, eos]) => crate::vocabulary::parse_tokenizer(path, words.into(), Some(bos), Some(eos))
-                .map_err(|error| bad(&format!("its tokenizer: {error}")))?,
+                .map_err(|error| bad(&format!("its tokenizer: {error}")))?
+                .with_provenance(description.provenance),
         };
 
         let mut partitions: [[Range<usize>; 3]; 3] = Default::default();

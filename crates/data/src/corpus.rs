@@ -12,7 +12,9 @@ use crate::error::{DataError, Result, bad_cache, invalid, io};
 use crate::file;
 use crate::hash::{hash_bytes, hex};
 use crate::limits::MAX_VOCABULARY_BYTES;
+use crate::made_from::{self, FileRecord, MadeFromPeople};
 use crate::path::expand;
+use crate::places;
 use crate::private_vocab::PrivateVocabulary;
 use crate::progress::Progress;
 use crate::source::{Identity, MemoryTable, Source, texts_identity};
@@ -32,6 +34,10 @@ pub struct Corpus {
     stats: Arc<CorpusStats>,
     digest: Arc<str>,
     vocabulary_privacy: Option<Arc<PrivateVocabulary>>,
+    /// The record of words that are not private.
+    words_record: Option<Arc<MadeFromPeople>>,
+    /// The words, where something else than the cache says that they are not private.
+    words_of_people: Option<Arc<Vocab>>,
     spec: Arc<CorpusSpec>,
 }
 
@@ -77,14 +83,13 @@ impl Corpus {
         cache_dir: &Path,
         progress: &dyn Progress,
     ) -> Result<Corpus> {
-        let privacy = vocabulary_privacy(spec, base_dir)?.map(Arc::new);
-        let (vocabulary, vocabulary_identity) =
-            Vocabulary::open(spec, privacy.as_deref(), base_dir, progress)?;
+        let record = vocabulary_record(spec, base_dir)?;
+        let (vocabulary, vocabulary_identity) = Vocabulary::open(spec, record.as_ref(), base_dir, progress)?;
         let digest = builder::digest(&[&source_identity, &vocabulary_identity], spec);
         std::fs::create_dir_all(cache_dir).map_err(io("create the cache directory", cache_dir))?;
         let path = cache_dir.join(format!("corpus-{}.bin", &digest[..16]));
         match Cache::open(&path, &digest) {
-            Ok(Some(cache)) => return Ok(Corpus::new(cache, spec, &digest, privacy)),
+            Ok(Some(cache)) => return Ok(Corpus::new(cache, spec, &digest, record)),
             Ok(None) => {}
             Err(error @ DataError::BadCache { .. }) => tracing::warn!("{error}; it is built again"),
             Err(error) => return Err(error),
@@ -95,17 +100,21 @@ impl Corpus {
         writer.finish(&vocab, stats, best)?;
         drop(vocab);
         match Cache::open(&path, &digest)? {
-            Some(cache) => Ok(Corpus::new(cache, spec, &digest, privacy)),
+            Some(cache) => Ok(Corpus::new(cache, spec, &digest, record)),
             None => Err(bad_cache(path, "it vanished after it was written")),
         }
     }
 
-    fn new(
-        cache: Cache,
-        spec: &CorpusSpec,
-        digest: &str,
-        vocabulary_privacy: Option<Arc<PrivateVocabulary>>,
-    ) -> Corpus {
+    fn new(cache: Cache, spec: &CorpusSpec, digest: &str, record: Option<FileRecord>) -> Corpus {
+        let (vocabulary_privacy, sources) = match record {
+            Some(FileRecord::Chosen(record)) => (Some(Arc::new(record)), None),
+            Some(FileRecord::NotPrivate(record)) => (None, Some(record.sources().to_vec())),
+            None if matches!(spec.vocabulary, Some(VocabularySpec::TrainingData { .. })) => {
+                (None, Some(vec![spec.source.name_sha256()]))
+            }
+            None => (None, None),
+        };
+        let words_record = sources.map(|sources| Arc::new(MadeFromPeople::words(&cache.vocab, sources)));
         // The cache may have been written under another path to the same contents.
         let stats = CorpusStats {
             source: spec.source.describe(),
@@ -116,7 +125,28 @@ impl Corpus {
             stats: Arc::new(stats),
             digest: digest.into(),
             vocabulary_privacy,
+            words_record,
+            words_of_people: None,
             spec: Arc::new(spec.clone()),
+        }
+    }
+
+    /// This corpus, whose words are not private, as a model over them says.
+    #[must_use]
+    pub fn with_words_of_people(self) -> Corpus {
+        if self.words_record.is_some() {
+            return self;
+        }
+        let words = self
+            .cache
+            .vocab
+            .clone()
+            .with_provenance(VocabProvenance::TrainingData);
+        let record = MadeFromPeople::words(&words, Vec::new());
+        Corpus {
+            words_record: Some(Arc::new(record)),
+            words_of_people: Some(Arc::new(words)),
+            ..self
         }
     }
 
@@ -142,7 +172,13 @@ impl Corpus {
     /// The vocabulary.
     #[must_use]
     pub fn vocab(&self) -> &Vocab {
-        &self.cache.vocab
+        self.words_of_people.as_deref().unwrap_or(&self.cache.vocab)
+    }
+
+    /// The record of words that are not private. It is `Some` exactly if the provenance is [`VocabProvenance::TrainingData`].
+    #[must_use]
+    pub fn words_record(&self) -> Option<&MadeFromPeople> {
+        self.words_record.as_deref()
     }
 
     /// The privacy cost of the vocabulary. It is `Some` exactly if the provenance is [`VocabProvenance::Private`].
@@ -187,26 +223,73 @@ impl Corpus {
     }
 }
 
-/// The record of a private vocabulary.
-fn vocabulary_privacy(spec: &CorpusSpec, base_dir: &Path) -> Result<Option<PrivateVocabulary>> {
+/// The record of the words of a specification, which is believed rather than the specification.
+fn vocabulary_record(spec: &CorpusSpec, base_dir: &Path) -> Result<Option<FileRecord>> {
+    let place = |path: &str| expand("data.vocabulary.path", path, base_dir);
     match &spec.vocabulary {
         Some(VocabularySpec::Private { path }) => {
-            let path = expand("data.vocabulary.path", path, base_dir)?;
-            PrivateVocabulary::read_beside(&path).map(Some)
+            let path = place(path)?;
+            match FileRecord::of(&path)? {
+                Some(FileRecord::NotPrivate(_)) => {
+                    let detail = "it says that the words are not private; use kind = \"file\" for a run without a guarantee for its words";
+                    Err(made_from::bad_record(
+                        &made_from::record_of(&path),
+                        detail.to_owned(),
+                    ))
+                }
+                Some(found @ FileRecord::Chosen(_)) => Ok(Some(found)),
+                None => PrivateVocabulary::read_beside(&path).map(|record| Some(FileRecord::Chosen(record))),
+            }
         }
         Some(VocabularySpec::File { path }) => {
-            let record = PrivateVocabulary::path_beside(&expand("data.vocabulary.path", path, base_dir)?);
-            // PRIVACY: words that cost something are never taken for public ones.
-            if record.exists() {
-                return Err(invalid(
+            let path = place(path)?;
+            match FileRecord::of(&path)? {
+                // PRIVACY: words that cost something are never taken for public ones.
+                Some(FileRecord::Chosen(_)) => Err(invalid(
                     "data.vocabulary.kind",
-                    format!("\"private\", because of the privacy record {}", record.display()),
+                    format!(
+                        "\"private\", because of the privacy record {}",
+                        made_from::record_of(&path).display()
+                    ),
                     "\"file\"",
-                ));
+                )),
+                found => Ok(found),
             }
-            Ok(None)
         }
-        _ => Ok(None),
+        Some(VocabularySpec::Tokenizer { path, .. }) => {
+            Ok(FileRecord::not_private(&place(path)?)?.map(FileRecord::NotPrivate))
+        }
+        Some(VocabularySpec::PublicCorpus { path, .. }) => {
+            let path = place(path)?;
+            if let Some(record) = FileRecord::not_private(&path)? {
+                return Ok(Some(FileRecord::NotPrivate(record)));
+            }
+            // PRIVACY: the users' own text is not public, whatever it is called.
+            let (public, own) = (places::of_texts(&path)?, spec.source.places(base_dir)?);
+            Ok(places::meet(&public, &own)
+                .then(|| FileRecord::NotPrivate(MadeFromPeople::text(vec![spec.source.name_sha256()]))))
+        }
+        Some(VocabularySpec::TrainingData { .. }) | None => Ok(None),
+    }
+}
+
+/// Refuses a record of other words.
+fn check_record(record: Option<&FileRecord>, vocab: &Vocab, path: &Path) -> Result<()> {
+    let matches = match record {
+        Some(FileRecord::Chosen(record)) => record.matches(vocab),
+        Some(FileRecord::NotPrivate(record)) => record.matches(vocab),
+        None => true,
+    };
+    match matches {
+        true => Ok(()),
+        false => {
+            let detail =
+                "it is that of other words than those in the vocabulary; remove it if these words are public";
+            Err(made_from::bad_record(
+                &made_from::record_of(path),
+                detail.to_owned(),
+            ))
+        }
     }
 }
 
@@ -217,6 +300,7 @@ enum Vocabulary<'a> {
         path: &'a str,
         text: &'a str,
         size: usize,
+        of_people: bool,
     },
     TrainingData {
         size: usize,
@@ -227,7 +311,23 @@ enum Vocabulary<'a> {
 impl<'a> Vocabulary<'a> {
     fn open(
         spec: &'a CorpusSpec,
-        privacy: Option<&PrivateVocabulary>,
+        record: Option<&FileRecord>,
+        base_dir: &Path,
+        progress: &dyn Progress,
+    ) -> Result<(Vocabulary<'a>, String)> {
+        let (vocabulary, identity) = Self::opened(spec, record, base_dir, progress)?;
+        Ok(match (vocabulary, record) {
+            // Words that are not private are other words to the cache, which keeps where they come from.
+            (vocabulary, Some(FileRecord::NotPrivate(_))) => {
+                (vocabulary.of_people(), format!("not private {identity}"))
+            }
+            found => (found.0, identity),
+        })
+    }
+
+    fn opened(
+        spec: &'a CorpusSpec,
+        record: Option<&FileRecord>,
         base_dir: &Path,
         progress: &dyn Progress,
     ) -> Result<(Vocabulary<'a>, String)> {
@@ -237,15 +337,10 @@ impl<'a> Vocabulary<'a> {
                 let bytes = file::read_bounded(&path, MAX_VOCABULARY_BYTES, "read the vocabulary")?;
                 let vocab = crate::vocabulary::parse_words(&path, &bytes)?;
                 let identity = format!("words {}", hex(&hash_bytes(&bytes)));
-                let Some(privacy) = privacy else {
+                check_record(record, &vocab, &path)?;
+                let Some(FileRecord::Chosen(privacy)) = record else {
                     return Ok((Vocabulary::Ready(vocab), identity));
                 };
-                if !privacy.matches(&vocab) {
-                    return Err(DataError::BadPrivacyRecord {
-                        path: PrivateVocabulary::path_beside(&path),
-                        detail: "it is that of other words than those in the vocabulary".to_owned(),
-                    });
-                }
                 // With the record, so that a run is not continued at another price.
                 let identity = format!("private {identity} record {}", privacy.digest());
                 Ok((
@@ -257,6 +352,7 @@ impl<'a> Vocabulary<'a> {
                 let path = expand("data.vocabulary.path", path, base_dir)?;
                 let bytes = file::read_bounded(&path, MAX_VOCABULARY_BYTES, "read the tokenizer")?;
                 let vocab = crate::vocabulary::parse_tokenizer(&path, bytes, bos.as_deref(), eos.as_deref())?;
+                check_record(record, &vocab, &path)?;
                 // The special tokens are among the settings.
                 let identity = format!("tokenizer {}", vocab.digest());
                 Ok((Vocabulary::Ready(vocab), identity))
@@ -269,6 +365,7 @@ impl<'a> Vocabulary<'a> {
                         path,
                         text,
                         size: *size,
+                        of_people: false,
                     },
                     identity,
                 ))
@@ -281,6 +378,20 @@ impl<'a> Vocabulary<'a> {
         }
     }
 
+    /// This vocabulary, made from people's text.
+    fn of_people(self) -> Self {
+        match self {
+            Self::Ready(vocab) => Self::Ready(vocab.with_provenance(VocabProvenance::TrainingData)),
+            Self::PublicCorpus { path, text, size, .. } => Self::PublicCorpus {
+                path,
+                text,
+                size,
+                of_people: true,
+            },
+            other @ (Self::TrainingData { .. } | Self::Process) => other,
+        }
+    }
+
     fn build(
         self,
         source: &Source<'_>,
@@ -290,9 +401,18 @@ impl<'a> Vocabulary<'a> {
     ) -> Result<Vocab> {
         match self {
             Vocabulary::Ready(vocab) => Ok(vocab),
-            Vocabulary::PublicCorpus { path, text, size } => {
+            Vocabulary::PublicCorpus {
+                path,
+                text,
+                size,
+                of_people,
+            } => {
                 let counts = WordCounts::of_public_corpus(path, text, base, progress)?;
-                Ok(counts.vocab(size))
+                let vocab = counts.vocab(size);
+                Ok(match of_people {
+                    true => vocab.with_provenance(VocabProvenance::TrainingData),
+                    false => vocab,
+                })
             }
             Vocabulary::TrainingData { size } => {
                 let counts = WordCounts::of_source(source, &spec.split_in_force(), spec, progress)?;

@@ -6,6 +6,8 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use crate::error::{DataError, Result, no_usable_text, quoted};
+use crate::file;
+use crate::made_from::{self, FileRecord, MadeFromPeople};
 use crate::path::expand;
 use crate::progress::{Progress, Stage, proceed};
 use crate::rows::Rows;
@@ -21,10 +23,13 @@ use undertone_text::{sentences, words};
 pub struct WordCounts {
     counts: Vec<(Box<str>, u64)>,
     provenance: VocabProvenance,
+    /// The names of the texts of people that were counted; `None` for text that is declared public, and for text of nobody.
+    people: Option<Vec<String>>,
 }
 
 impl WordCounts {
-    /// Counts the words of a public corpus (`.parquet`, `.jsonl`, `.csv`, `.tsv` or plain text); `text` names the column.
+    /// Counts the words of a public corpus (`.parquet`, `.jsonl`, `.csv`, `.tsv` or plain text); `text` names the column. Where the
+    /// record of the corpus says that it was made from people's text, so are the words.
     ///
     /// # Errors
     /// Whatever reading the file says.
@@ -35,6 +40,8 @@ impl WordCounts {
         progress: &dyn Progress,
     ) -> Result<WordCounts> {
         let path = expand("data.vocabulary.path", path, base_dir)?;
+        let recorded = FileRecord::not_private(&path)?;
+        let people = recorded.map(|record| record.sources().to_vec());
         let mut counter = Counter::default();
         let mut done = 0;
         read_texts(&path, text, &mut |rows, total| {
@@ -43,7 +50,11 @@ impl WordCounts {
             progress.update(Stage::Counting, done, total);
             proceed(progress)
         })?;
-        counter.finish(VocabProvenance::PublicCorpus, || path.display().to_string(), done)
+        let provenance = match people {
+            Some(_) => VocabProvenance::TrainingData,
+            None => VocabProvenance::PublicCorpus,
+        };
+        counter.finish((provenance, people), || path.display().to_string(), done)
     }
 
     /// Counts the words of the training partition of a corpus, before caps.
@@ -60,7 +71,11 @@ impl WordCounts {
     ) -> Result<WordCounts> {
         spec.validate_split()?;
         let (source, _) = Source::open(&spec.source, base_dir, progress)?;
-        WordCounts::of_source(&source, &spec.split_in_force(), spec, progress)
+        let counts = WordCounts::of_source(&source, &spec.split_in_force(), spec, progress)?;
+        Ok(WordCounts {
+            people: spec.source.people(base_dir, false)?,
+            ..counts
+        })
     }
 
     pub(crate) fn of_source(
@@ -78,7 +93,11 @@ impl WordCounts {
             progress.update(Stage::Counting, done, total);
             proceed(progress)
         })?;
-        counter.finish(VocabProvenance::TrainingData, || spec.source.describe(), done)
+        let origin = (
+            VocabProvenance::TrainingData,
+            Some(vec![spec.source.name_sha256()]),
+        );
+        counter.finish(origin, || spec.source.describe(), done)
     }
 
     /// Number of distinct words.
@@ -111,7 +130,8 @@ impl WordCounts {
         self.provenance
     }
 
-    /// Writes the `size` most frequent words as a vocabulary file, one per line, with a tab and the count if `counts`.
+    /// Writes the `size` most frequent words as a vocabulary file, one per line, with a tab and the count if `counts`. Words of people's
+    /// text get a record beside the file, which says that they are not private.
     ///
     /// # Errors
     /// [`DataError::OutputExists`] unless overwriting is asked for; [`DataError::Io`].
@@ -125,7 +145,16 @@ impl WordCounts {
             }
             text.push('\n');
         }
-        crate::file::write(path, text.as_bytes(), overwrite).map(|_| ())
+        file::refuse_existing(path, overwrite)?;
+        // PRIVACY: the record comes first, so that the words never lie there as if they were public.
+        if let Some(people) = &self.people {
+            MadeFromPeople::words(&self.vocab(size), people.clone()).write_beside(path)?;
+        }
+        file::write(path, text.as_bytes(), overwrite)?;
+        match self.people {
+            Some(_) => Ok(()),
+            None => made_from::remove(path),
+        }
     }
 
     /// The vocabulary of the `size` most frequent words.
@@ -182,7 +211,7 @@ impl Counter {
 
     fn finish(
         self,
-        provenance: VocabProvenance,
+        (provenance, people): (VocabProvenance, Option<Vec<String>>),
         origin: impl Fn() -> String,
         rows: u64,
     ) -> Result<WordCounts> {
@@ -193,7 +222,11 @@ impl Counter {
         counts.sort_by(|(word, count), (other, other_count)| {
             other_count.cmp(count).then_with(|| word.cmp(other))
         });
-        Ok(WordCounts { counts, provenance })
+        Ok(WordCounts {
+            counts,
+            provenance,
+            people,
+        })
     }
 }
 

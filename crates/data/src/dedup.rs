@@ -14,11 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, invalid};
 use crate::file;
+use crate::made_from::{FileRecord, MadeFromPeople};
 use crate::path::expand;
 use crate::progress::{Progress, Stage};
 use crate::rows::Rows;
 use crate::source::read_columns;
-use crate::spec::Columns;
+use crate::spec::{Columns, name_of_text};
 use index::PrivateBlock;
 use minhash::{MinHash, shingles};
 use url::UrlFilter;
@@ -140,7 +141,8 @@ pub struct DedupSummary {
 ///
 /// # Guarantee
 /// None by itself: the result depends on the private text (a removed document tells that a similar one exists). It is for
-/// public corpora that shall not contain the private one, so that what a private fine-tuning gains is not overstated.
+/// public corpora that shall not contain the private one, so that what a private fine-tuning gains is not overstated. A record beside the
+/// output says that it is not private.
 ///
 /// # Errors
 /// [`DataError::InvalidSetting`](crate::DataError::InvalidSetting), [`DataError::OutputExists`](crate::DataError::OutputExists)
@@ -214,6 +216,13 @@ pub fn dedup(
     // The last part, perhaps an empty one: by now all URLs are known.
     pass(&block, &mut removed, urls.as_ref())?;
     drop(block);
+    let recorded = [&public_path, &private_path].map(|path| FileRecord::not_private(path));
+    let mut people = vec![name_of_text(&private.path)];
+    for record in recorded {
+        people.extend(record?.iter().flat_map(|record| record.sources().to_vec()));
+    }
+    // PRIVACY: the record comes first, so that the rows never lie there as if they were public.
+    MadeFromPeople::text(people).write_beside(output)?;
     let kept = filter::copy(&public_path, &removed, output, options.overwrite)?;
     debug_assert_eq!(kept, removed.rows - removed.near_duplicates - removed.by_url);
     Ok(DedupSummary {

@@ -204,7 +204,7 @@ pub enum DataError {
         threshold: f64,
     },
     /// A privacy record cannot be used.
-    #[error("{} is not the record of a private vocabulary: {}", path.display(), words(detail))]
+    #[error("{} is no usable privacy record: {}", path.display(), words(detail))]
     BadPrivacyRecord {
         /// The record.
         path: PathBuf,

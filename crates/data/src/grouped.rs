@@ -42,7 +42,7 @@ pub use stream::{StreamOptions, UserStream};
 ///
 /// let folder = tempfile::tempdir()?;
 /// let source = SourceSpec::Synthetic(SyntheticSource { users: 50, ..SyntheticSource::default() });
-/// let options = GroupOptions { memory: 64 << 20, split: None, overwrite: false };
+/// let options = GroupOptions { memory: 64 << 20, split: None, public: false, overwrite: false };
 /// let path = folder.path().join("grouped");
 /// undertone_data::group(&source, folder.path(), &path, &options, &NoProgress)?;
 ///

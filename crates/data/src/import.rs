@@ -17,10 +17,11 @@ use crate::count::assign;
 use crate::error::{Result, io, no_usable_text};
 use crate::file::{Spool, parent, persist, refuse_existing};
 use crate::hash::pseudonym;
+use crate::made_from::{self, MadeFromPeople};
 use crate::progress::{Progress, Stage};
 use crate::rows::{NO_TIME, number};
 use crate::source::{GitSource, Source};
-use crate::spec::{CorpusSpec, SourceSpec, SplitSpec};
+use crate::spec::{CorpusSpec, SourceSpec, SplitSpec, name_of_text, people_of};
 use crate::split::Split;
 use crate::splitter::Splitter;
 
@@ -37,6 +38,9 @@ pub struct ImportOptions<'a> {
     pub keep_user_ids: bool,
     /// Writes a split column by this rule; without one, the source's split column is copied, if it has one.
     pub split: Option<SplitSpec>,
+    /// Declares that the text is public. Without it, or where the record of the source says otherwise, a record beside the file says that it
+    /// was made from people's text.
+    pub public: bool,
     /// Replaces an existing file.
     pub overwrite: bool,
 }
@@ -98,6 +102,7 @@ pub fn import(
         has_time: source.has_time(),
         hashes,
         users_hashed: hashes,
+        people: source.people(base_dir, options.public)?,
         origin: source.describe(),
     };
     let (reader, _) = Source::open(source, base_dir, progress)?;
@@ -132,6 +137,9 @@ pub fn import_git(
         has_time: true,
         hashes: false,
         users_hashed: true,
+        people: people_of(None, options.public, || {
+            name_of_text(&source.path.to_string_lossy())
+        }),
         origin: format!("the log of {}", source.path.display()),
     };
     let reader = Source::git(source, options.salt)?;
@@ -146,6 +154,8 @@ struct Plan {
     /// Users are hashed here; those of a git log come as hashes.
     hashes: bool,
     users_hashed: bool,
+    /// The names of the texts of people.
+    people: Option<Vec<String>>,
     origin: String,
 }
 
@@ -221,7 +231,14 @@ fn write_users(
         has_time: plan.has_time,
         writes_split,
     };
+    // PRIVACY: the record comes first, so that the text never lies there as if it were public.
+    if let Some(people) = &plan.people {
+        MadeFromPeople::text(people.clone()).write_beside(output)?;
+    }
     let bytes = table.write(directory, output, options.overwrite, progress)?;
+    if plan.people.is_none() {
+        made_from::remove(output)?;
+    }
     Ok(ImportSummary {
         rows: records.len() as u64,
         rows_without_text: without_text,

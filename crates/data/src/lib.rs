@@ -7,6 +7,7 @@
 //! | [`CorpusSpec`], [`SourceSpec`], [`VocabularySpec`], [`SplitSpec`] | the settings of a corpus, as the table `[data]` of a run file |
 //! | [`Corpus`], [`Partition`], [`User`] | users with tokenised examples, in a mapped file |
 //! | [`PrivateSelection`], [`WordVotes`], [`PrivateVocabulary`] | the private choice of words, and its record |
+//! | [`FileRecord`], [`MadeFromPeople`] | the record of a file that was made from people's text |
 //! | [`read_words`], [`parse_words`], [`read_tokenizer`], [`parse_tokenizer`], [`Vocab`] | vocabularies of files |
 //! | [`group()`], [`Grouper`], [`Grouped`], [`UserStream`] | text grouped by user on disk, at any size |
 //! | [`train_tokenizer`], [`TokenizerKind`] | training of sub-word tokenizers |
@@ -37,7 +38,9 @@ mod grouped;
 mod hash;
 mod import;
 mod limits;
+mod made_from;
 mod path;
+mod places;
 mod private_vocab;
 mod progress;
 mod prose;
@@ -66,6 +69,8 @@ pub use grouped::{
     UserRows, UserStream, group,
 };
 pub use import::{ImportOptions, ImportSummary, import, import_git};
+pub use made_from::{FileRecord, MadeFromPeople, MadeKind};
+pub use places::Place as LocalPlace;
 pub use private_vocab::{PrivateSelection, PrivateVocabulary, SelectedWords, WordVotes};
 pub use progress::{NoProgress, Progress, Stage};
 pub use prose::{ProseSummary, prose};

@@ -9,7 +9,7 @@ use crate::time::TimePoint;
 use source::default_text;
 use undertone_text::{Examples, MAX_VOCABULARY_WORDS};
 
-pub(crate) use source::Columns;
+pub(crate) use source::{Columns, name_of_text, people_of};
 pub use source::{CsvSource, GroupedSource, MemorySource, SourceSpec, SyntheticSource, TableSource};
 
 /// The `[data]` table of a run file: the source of the text, the choice of users and the cut into examples.
@@ -101,14 +101,14 @@ impl Default for Keep {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum VocabularySpec {
-    /// One word per line, most frequent first. That the words were chosen without the training users is the user's claim,
-    /// and an error where a privacy record says otherwise.
+    /// One word per line, most frequent first. The run file declares that the words were chosen without the training users. A record
+    /// beside the file is believed rather than that: words that are not private count as words of the training data.
     File {
         /// The file.
         path: String,
     },
-    /// A Hugging Face `tokenizer.json`, such as `undertone data tokenizer` writes. That it was made without the training
-    /// users is the user's claim.
+    /// A Hugging Face `tokenizer.json`, such as `undertone data tokenizer` writes. The run file declares that it was made without the
+    /// training users, as for words.
     Tokenizer {
         /// The file.
         path: String,

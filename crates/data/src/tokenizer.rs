@@ -19,9 +19,11 @@ use tokenizers::{AddedToken, Tokenizer};
 
 use crate::error::{DataError, Result, invalid, no_usable_text};
 use crate::file;
+use crate::made_from::{self, FileRecord, MadeFromPeople};
 use crate::path::expand;
 use crate::progress::{Progress, Stage};
 use crate::source::read_texts;
+use crate::spec::{name_of_text, people_of};
 use pieces::PieceCounts;
 use undertone_text::SpecialIds;
 
@@ -62,6 +64,8 @@ pub struct TokenizerSummary {
     pub forgotten_words: u64,
     /// SHA-256 of the file.
     pub sha256: String,
+    /// `true` if a record beside the file says that it was made from people's text.
+    pub not_private: bool,
 }
 
 /// The ids that every tokenizer of ours has beside merges: three special ones and 256 bytes.
@@ -75,7 +79,8 @@ const MAX_SIZE: usize = 1_000_000;
 /// of more than 256 bytes do not count. The file's bytes do not depend on the number of threads.
 ///
 /// # Guarantee
-/// None: merges depend on the text without noise, so it has to be public.
+/// None: merges depend on the text without noise, so it has to be public, which `declared_public` says. Without it, or where the record of
+/// a file says otherwise, a record beside the tokenizer says that it is not private.
 ///
 /// # Errors
 /// [`DataError::InvalidSetting`] for a size that does not hold the alphabet, [`DataError::NoUsableText`] for sources
@@ -87,7 +92,7 @@ const MAX_SIZE: usize = 1_000_000;
 /// voice search* (ICASSP 2012) for WordPiece, whose merges are chosen by frequency here.
 pub fn train_tokenizer(
     (kind, size): (TokenizerKind, usize),
-    sources: &[String],
+    (sources, declared_public): (&[String], bool),
     text: &str,
     (output, overwrite): (&Path, bool),
     progress: &dyn Progress,
@@ -103,8 +108,15 @@ pub fn train_tokenizer(
     let mut tokenizer = unskilled(kind)?;
     let mut counts = PieceCounts::new(&tokenizer);
     let mut rows = 0;
+    let mut people = Vec::new();
     for source in sources {
         let path = expand("SOURCE", source, Path::new(""))?;
+        let recorded = FileRecord::not_private(&path)?;
+        people.extend(
+            people_of(recorded, declared_public, || name_of_text(source))
+                .into_iter()
+                .flatten(),
+        );
         let before = rows;
         read_texts(&path, text, &mut |batch, total| {
             counts.add(batch)?;
@@ -124,8 +136,17 @@ pub fn train_tokenizer(
     let contents = tokenizer.to_string(true).map_err(failed)? + "\n";
     // What was written is what will be read.
     let vocab = crate::vocabulary::parse_tokenizer(output, contents.into_bytes(), None, None)?;
+    let private = !people.is_empty();
+    // PRIVACY: the record comes first, so that the tokenizer never lies there as if it were public.
+    if private {
+        MadeFromPeople::words(&vocab, people).write_beside(output)?;
+    }
     file::write(output, vocab.to_file_contents().as_bytes(), overwrite)?;
+    if !private {
+        made_from::remove(output)?;
+    }
     Ok(TokenizerSummary {
+        not_private: private,
         kind,
         size: vocab.len(),
         rows,

@@ -69,6 +69,7 @@ impl Repository {
             salt: b"salt",
             keep_user_ids: true,
             split,
+            public: false,
             overwrite: true,
         };
         import_git(&log, &self.folder.path("log.parquet"), &options, &NoProgress)

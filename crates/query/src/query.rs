@@ -167,6 +167,7 @@ async fn run(
             // What a query gives is known when it has given it.
             expected_bytes: None,
             memory: options.memory,
+            public: false,
             overwrite: options.overwrite,
         },
     )?);

@@ -110,6 +110,7 @@ fn a_whole_table_is_what_the_built_in_path_groups() {
     let options = GroupOptions {
         memory: 16 << 20,
         split: None,
+        public: false,
         overwrite: false,
     };
     let manifest = group(&source, folder.path(), &other, &options, &NoProgress).unwrap();

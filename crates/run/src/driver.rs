@@ -42,8 +42,8 @@ use workspace::RunDirectory;
 
 pub(crate) use crate::files::names::{
     CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE,
-    MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, REPLAYS_FILE, SWEEP_FILE, TOKENIZER_FILE, VOCAB_FILE,
-    VOCAB_PRIVACY_FILE,
+    MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, REPLAYS_FILE, SWEEP_FILE, TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE,
+    VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 pub use entropy::randomness;
 pub(crate) use entropy::{fresh_bytes, fresh_number, round_entropy};
@@ -53,10 +53,12 @@ pub use plan_inputs::named_strategy;
 pub(crate) use plan_inputs::vocabulary_cost;
 pub(crate) use rounds::{evaluates, shows_epsilon, signal_to_noise};
 pub use workspace::{CORPORA_FOLDER, CorpusProgress, config_digest};
-pub(crate) use workspace::{config_text, strategy_of, trained_model, trainings_of, vocabulary_of};
+pub(crate) use workspace::{
+    config_text, strategy_of, trained_model, trainings_of, vocabulary_of, words_record,
+};
 
 /// The files that a finished run's manifest covers. It does not cover `report.html` and `plots/`, which are drawn from these.
-pub(crate) const FINISHED_FILES: [&str; 15] = [
+pub(crate) const FINISHED_FILES: [&str; 16] = [
     CONFIG_FILE,
     INITIAL_MODEL_FILE,
     LANE_FILE,
@@ -70,6 +72,7 @@ pub(crate) const FINISHED_FILES: [&str; 15] = [
     REPLAYS_FILE,
     SWEEP_FILE,
     TOKENIZER_FILE,
+    TOKENIZER_PRIVACY_FILE,
     VOCAB_FILE,
     VOCAB_PRIVACY_FILE,
 ];
@@ -183,6 +186,13 @@ fn train_in(
         Some(corpus) => corpus.clone(),
         None => directory.open_corpus(&config.data, &file.base, observer)?,
     };
+    let corpus = directory.believed(
+        corpus,
+        &file.base,
+        config.initial_model.as_deref(),
+        config.initial_adapters.as_deref(),
+        options.resume,
+    )?;
     let initial = config.initial_model.as_deref();
     let model = initial_model::model(&config.task.model, initial, &file.base, corpus.vocab())?;
     let model = Arc::from(model);

@@ -18,8 +18,10 @@ use undertone_models::{ModelSpec, SequenceModel, Transformer};
 
 use crate::driver::workspace::{Trained, trained_model, vocabulary_of};
 use crate::error::{Result, RunError};
-use crate::files::names::{CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE, VOCAB_FILE};
-use crate::files::{read, vocabulary_file, write_atomic};
+use crate::files::names::{
+    CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+};
+use crate::files::{read, read_if_there, vocabulary_file, write_atomic};
 use crate::huggingface::{CONFIG, INDEX};
 use crate::initial_model::{Description, GPT2_CONFIG, description_of, trainings_of};
 
@@ -179,6 +181,12 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
         }
     };
     files.push((vocab.file_name().to_owned(), words));
+    // Words that are not public take their record along.
+    let record = vocabulary_file(run_dir);
+    let record = record.with_file_name(format!("{}.privacy.json", vocab.file_name()));
+    if let (Some(bytes), Some(name)) = (read_if_there(&record)?, record.file_name()) {
+        files.push((name.to_string_lossy().into_owned(), bytes));
+    }
     let building = FolderBuilder::beside(folder)?;
     for (name, bytes) in &files {
         write_atomic(&building.path().join(name), bytes)?;
@@ -223,7 +231,14 @@ fn described(own: Option<String>, path: &Path, spec: &ModelSpec, vocab: &Vocab) 
 /// Checks that a folder holds a model, and nothing but files that an export writes: run directories and the work of others stay.
 fn check_replaceable(folder: &Path) -> Result<()> {
     let models = [MODEL_FILE, INDEX, GGUF_FILE, peft::MODEL_FILE];
-    let settings = [CONFIG, peft::CONFIG_FILE, VOCAB_FILE, TOKENIZER_FILE];
+    let settings = [
+        CONFIG,
+        peft::CONFIG_FILE,
+        VOCAB_FILE,
+        TOKENIZER_FILE,
+        VOCAB_PRIVACY_FILE,
+        TOKENIZER_PRIVACY_FILE,
+    ];
     let refused = |expected, found: String| {
         let got = format!("{}, which holds {found}", folder.display());
         Err(RunError::Option {

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use self::names::{
     AUDIT_FILE, COINS_FILE, CONFIG_FILE, JOURNAL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE,
     MANIFEST_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, PUBLIC_LEDGER_FILE,
-    REPLAYS_FILE, SWEEP_FILE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    REPLAYS_FILE, SWEEP_FILE, TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::config::MAX_LANE_VALUES;
 use crate::error::{Result, RunError};
@@ -42,7 +42,12 @@ pub(crate) fn limit_of(path: &Path) -> u64 {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     match name {
         CONFIG_FILE => MIB,
-        PRIVACY_FILE | PRIVACY_PAGE | MANIFEST_FILE | VOCAB_PRIVACY_FILE | SWEEP_FILE => 16 * MIB,
+        PRIVACY_FILE
+        | PRIVACY_PAGE
+        | MANIFEST_FILE
+        | VOCAB_PRIVACY_FILE
+        | TOKENIZER_PRIVACY_FILE
+        | SWEEP_FILE => 16 * MIB,
         VOCAB_FILE | TOKENIZER_FILE | JOURNAL_FILE => 64 * MIB,
         // The coins and the names of 2^20 canaries take 1 and 26 MB, and 2^16 replayed rounds less than 14 MB.
         LANE_FILE | COINS_FILE | REPLAYS_FILE => 64 * MIB,

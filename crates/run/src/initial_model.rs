@@ -13,7 +13,7 @@ use undertone_models::{ModelSpec, SequenceModel};
 
 use crate::error::{Result, RunError};
 pub use adapters::add_adapters;
-pub(crate) use adapters::{AdapterFolder, trainings};
+pub(crate) use adapters::{AdapterFolder, start_says_words_of_people, trainings};
 use file::ModelFile;
 pub(crate) use file::{GPT2_CONFIG, description_of, trainings_of};
 pub(crate) use source::source_sha256;
@@ -110,6 +110,29 @@ pub fn trained_on(file: &Path) -> Result<Vec<Training>> {
 pub fn words_are_of_people(file: &Path, vocab: &Vocab) -> Result<bool> {
     let description = file::description_at(file)?;
     Ok(description.is_some_and(|own| own.is_of_people(vocab)))
+}
+
+/// The reason for which a model is not public, as its file tells it; `None` where the person who chose it declares it public.
+///
+/// # Errors
+/// The errors of [`trained_on`].
+pub fn not_public(file: &Path) -> Result<Option<&'static str>> {
+    let Some(own) = file::description_at(file)? else {
+        return Ok(None);
+    };
+    if own.vocabulary_provenance == Some(VocabProvenance::TrainingData) {
+        return Ok(Some("has words that are not private"));
+    }
+    let why = trainings_of(Some(&own), file)?
+        .iter()
+        .find_map(|training| match training {
+            Training::NotPrivate {
+                from_people: true, ..
+            } => Some("was trained without privacy on text that was made from people's text"),
+            Training::Private { .. } => Some("was trained on people's text, with a guarantee of its own"),
+            Training::NotPrivate { .. } | Training::Undescribed {} => None,
+        });
+    Ok(why)
 }
 
 /// The model of a run. Adapters are added to the parameters of the file, relative to `base`, which stay as they are: those of

@@ -5,7 +5,9 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Result, RunError};
-use crate::files::names::{CONFIG_FILE, INITIAL_MODEL_FILE, MECHANISM_FILE, SWEEP_FILE, VOCAB_PRIVACY_FILE};
+use crate::files::names::{
+    CONFIG_FILE, INITIAL_MODEL_FILE, MECHANISM_FILE, SWEEP_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_PRIVACY_FILE,
+};
 use crate::files::{self, Line, Lines, vocabulary_file};
 use undertone_coordinator::record::{LedgerEnd, LedgerEntry, LedgerLine};
 use undertone_present::numbers::hex;
@@ -19,7 +21,7 @@ pub struct GenesisFiles<'a> {
     pub mechanism: Option<&'a [u8]>,
     /// The vocabulary; empty for a session.
     pub vocabulary: &'a [u8],
-    /// The guarantee of a vocabulary that was counted under privacy.
+    /// The record of a vocabulary that is not public: its guarantee, or that it has none.
     pub vocabulary_privacy: Option<&'a [u8]>,
     /// The trainings of an initial model.
     pub initial_model: Option<&'a [u8]>,
@@ -60,7 +62,12 @@ pub(crate) fn genesis_of_session(folder: &Path) -> Result<String> {
 fn genesis_with(folder: &Path, vocabulary: &[u8]) -> Result<String> {
     let optional = |name: &str| files::read_if_there(&folder.join(name));
     let (config, mechanism) = (files::read(&folder.join(CONFIG_FILE))?, optional(MECHANISM_FILE)?);
-    let (vocabulary_privacy, initial_model) = (optional(VOCAB_PRIVACY_FILE)?, optional(INITIAL_MODEL_FILE)?);
+    // A directory has words or a tokenizer.
+    let vocabulary_privacy = match optional(VOCAB_PRIVACY_FILE)? {
+        Some(record) => Some(record),
+        None => optional(TOKENIZER_PRIVACY_FILE)?,
+    };
+    let initial_model = optional(INITIAL_MODEL_FILE)?;
     let sweep = optional(SWEEP_FILE)?;
     let files = GenesisFiles {
         config: &config,

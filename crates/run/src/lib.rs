@@ -51,6 +51,7 @@ pub mod language;
 pub mod ledger;
 pub mod likelihood;
 mod live;
+mod local_sources;
 pub mod manifest;
 pub mod membership;
 pub mod metrics;

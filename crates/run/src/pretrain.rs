@@ -25,6 +25,7 @@ use crate::error::{Result, RunError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::files::JsonLines;
 use crate::initial_model::{self, Training, source_sha256, starting_parameters};
+use crate::local_sources::LocalSources;
 use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
 use crate::observer::{Observer, proceed};
 use undertone_coordinator::CoordinatorError;
@@ -76,6 +77,7 @@ fn pretrain_in(
     let config = &file.config;
     let corpus = directory.open_corpus(&config.data, &file.base, observer)?;
     let initial = config.initial_model.as_deref();
+    let corpus = directory.believed(corpus, &file.base, initial, None, options.resume)?;
     let model = initial_model::model(&config.model, initial, &file.base, corpus.vocab())?;
     let users = corpus.partition(Split::Train);
     let order = ExampleOrder::new(&users, config.training.batch_size)?;
@@ -110,6 +112,8 @@ struct Pretraining<'a> {
     start: StartRecord,
     /// The trainings of the initial model.
     trainings: Vec<Training>,
+    /// `true` if the record of the text says that it was made from people's text.
+    from_people: bool,
 }
 
 impl<'a> Pretraining<'a> {
@@ -133,7 +137,8 @@ impl<'a> Pretraining<'a> {
             }
             false => None,
         };
-        let trainings = match (&checkpoint, &config.initial_model) {
+        let from_people = config.data.source.record(base)?.is_some();
+        let mut trainings = match (&checkpoint, &config.initial_model) {
             (Some(_), _) => workspace::trainings_of(inputs.directory.path())?,
             (None, Some(file)) => initial_model::trained_on(&base.join(file))?,
             (None, None) => Vec::new(),
@@ -142,6 +147,11 @@ impl<'a> Pretraining<'a> {
         let metrics = match &checkpoint {
             Some(checkpoint) => JsonLines::open(&metrics_file, checkpoint.state.metrics_bytes)?,
             None => {
+                let own = source_sha256(&config.data)?;
+                let places = config.data.source.places(base)?;
+                let local = LocalSources::of_start(base, config.initial_model.as_deref(), None)?;
+                local.rename(&mut trainings, &own, &places);
+                local.write(inputs.directory.path(), &own, places)?;
                 inputs
                     .directory
                     .write_setting(config, inputs.corpus, base, &trainings)?;
@@ -168,6 +178,7 @@ impl<'a> Pretraining<'a> {
             tokens: 0,
             start: inputs.start_record(),
             trainings,
+            from_people,
             inputs,
         };
         match checkpoint {
@@ -350,7 +361,7 @@ impl<'a> Pretraining<'a> {
         self.checkpoint()?;
         self.trainings.push(Training::NotPrivate {
             source_sha256: source_sha256(&config.data)?,
-            from_people: false,
+            from_people: self.from_people,
         });
         let (words, parameters) = (corpus.vocab(), &self.parameters);
         directory.write_model(&config.model, self.step, words, model, parameters, self.trainings)?;

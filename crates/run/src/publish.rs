@@ -14,7 +14,7 @@ use crate::files;
 use crate::files::names::{
     CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE, MODEL_FILE,
     PRIVACY_FILE, PRIVACY_PAGE, PUBLIC_LEDGER_FILE, REPLAYS_FILE, SERVICE_FILE, SWEEP_FILE, TASK_FILE,
-    TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
 use crate::verify::{self, Verification};
@@ -23,7 +23,7 @@ use undertone_coordinator::task::TaskConfig;
 pub(crate) use ledger::{PublicEntry, read as read_ledger};
 
 /// The files of a published run, which its manifest covers.
-pub(crate) const PUBLIC_FILES: [&str; 14] = [
+pub(crate) const PUBLIC_FILES: [&str; 15] = [
     CONFIG_FILE,
     INITIAL_MODEL_FILE,
     LANE_FILE,
@@ -36,6 +36,7 @@ pub(crate) const PUBLIC_FILES: [&str; 14] = [
     REPLAYS_FILE,
     SWEEP_FILE,
     TOKENIZER_FILE,
+    TOKENIZER_PRIVACY_FILE,
     VOCAB_FILE,
     VOCAB_PRIVACY_FILE,
 ];

@@ -35,7 +35,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use undertone_data::{PrivateVocabulary, Vocab, VocabularySpec};
+use undertone_data::{FileRecord, Vocab, VocabProvenance, VocabularySpec};
 
 use self::guarantee::Recomputed;
 use self::same::{Precision, differences};
@@ -43,7 +43,7 @@ use self::subject::Subject;
 use crate::config::RunConfig;
 use crate::driver::{
     CONFIG_FILE, LEDGER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE, strategy_of, trainings_of, vocabulary_cost,
-    vocabulary_of,
+    vocabulary_of, words_record,
 };
 use crate::error::{Result, RunError};
 use crate::files;
@@ -226,6 +226,14 @@ impl Run<'_> {
         self.published && !crate::publish::by_schema(self.task())
     }
 
+    /// The origin of the words: what their record says, or else the configuration.
+    fn words_provenance(&self, config: &RunConfig) -> VocabProvenance {
+        match self.vocabulary.as_ref().map(Vocab::provenance) {
+            Some(VocabProvenance::TrainingData) => VocabProvenance::TrainingData,
+            _ => config.data.vocabulary_provenance(),
+        }
+    }
+
     /// The inputs of the run's report, made as before the first round.
     fn claims(&self) -> Result<Claims<'_>> {
         match &self.subject {
@@ -245,7 +253,7 @@ impl Run<'_> {
                 task: &config.task,
                 service: None,
                 seeded: config.seed.is_some(),
-                vocabulary: config.data.vocabulary_provenance(),
+                vocabulary: self.words_provenance(config),
                 counts: self.counts,
                 plan: &self.plan,
                 planned: self.plan.planned()?,
@@ -401,9 +409,27 @@ fn settings(
             "mechanism fits the configuration; model {}",
             session::NOT_RECOMPUTED
         ),
-        false => "vocabulary, model and mechanism fit the configuration".to_owned(),
+        false => {
+            let words = made
+                .as_ref()
+                .map_or("", |made: &Settings| origin_of(subject, made.vocabulary.as_ref()));
+            format!("vocabulary{words}, model and mechanism fit the configuration")
+        }
     };
     (check, made)
+}
+
+/// The origin of words, where it is a person's claim or people's text.
+fn origin_of(subject: &Subject, vocabulary: Option<&Vocab>) -> &'static str {
+    let of_settings = match subject {
+        Subject::Run(config) => config.data.vocabulary_provenance(),
+        Subject::Session(_) | Subject::Task { .. } => VocabProvenance::File,
+    };
+    match (vocabulary.map(Vocab::provenance), of_settings) {
+        (Some(VocabProvenance::TrainingData), _) | (_, VocabProvenance::TrainingData) => " (not private)",
+        (_, VocabProvenance::File | VocabProvenance::PublicCorpus) => " (declared public by the run file)",
+        _ => "",
+    }
 }
 
 /// The settings of a task. Its population is the declared one, not that of its ledger.
@@ -439,7 +465,11 @@ fn of_run(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> Result<
         None => PrivacyPlan::of_lifted_sums,
     };
     let plan = make(&config.task, strategy.as_ref(), &layout, population)?;
-    let words = vocabulary_privacy(folder, config, &vocabulary)?;
+    let (vocabulary, words) = match vocabulary_record(folder, config, &vocabulary)? {
+        Some(FileRecord::NotPrivate(_)) => (vocabulary.with_provenance(VocabProvenance::TrainingData), None),
+        Some(FileRecord::Chosen(record)) => (vocabulary, Some(record)),
+        None => (vocabulary, None),
+    };
     let words = vocabulary_cost(&plan, words.as_ref())?;
     let plan = plan
         .with_vocabulary(words)
@@ -453,20 +483,18 @@ fn of_run(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> Result<
     })
 }
 
-/// The record of the words, where the configuration says that they were chosen privately: checked, and of these words.
-fn vocabulary_privacy(
-    folder: &Path,
-    config: &RunConfig,
-    vocabulary: &Vocab,
-) -> Result<Option<PrivateVocabulary>> {
-    if !matches!(config.data.vocabulary, Some(VocabularySpec::Private { .. })) {
-        return Ok(None);
+/// The record of the words: checked, and of these words. It fits the configuration, which names words that were chosen privately.
+fn vocabulary_record(folder: &Path, config: &RunConfig, vocabulary: &Vocab) -> Result<Option<FileRecord>> {
+    let record = words_record(folder, vocabulary)?;
+    let is_private = matches!(config.data.vocabulary, Some(VocabularySpec::Private { .. }));
+    if is_private == matches!(record, Some(FileRecord::Chosen(_))) {
+        return Ok(record);
     }
-    let path = folder.join(VOCAB_PRIVACY_FILE);
-    let record = PrivateVocabulary::parse(&path, &files::read(&path)?)?;
-    if record.matches(vocabulary) && record.words() == vocabulary.words().len() as u64 {
-        return Ok(Some(record));
-    }
-    let message = format!("it is that of other words than those in {VOCAB_FILE}");
-    Err(RunError::damaged(&path, message))
+    let expected = match is_private {
+        true => "expected the record of words that were chosen privately, as data.vocabulary says",
+        false => {
+            "expected no record of words that were chosen privately, which data.vocabulary does not name"
+        }
+    };
+    Err(RunError::damaged(&folder.join(VOCAB_PRIVACY_FILE), expected))
 }

@@ -285,6 +285,11 @@ pub(crate) fn plan(file: &TaskFile, base: &Path, population: &str) -> Result<Pla
         } => initial_model::trained_on(&base.join(path))?,
         _ => Vec::new(),
     };
+    let initial = match &file.purpose {
+        TaskPurpose::Train { initial_model } => initial_model.as_ref().map(|path| base.join(path)),
+        TaskPurpose::Evaluate { .. } => None,
+    };
+    undertone_run::task::check_words(&path, &vocab, initial.as_deref())?;
     let strategy = undertone_run::task::named_strategy(file, base)?;
     let privacy = new_plan(file, strategy.as_ref(), vocab.len(), &trainings, population)?;
     Ok(Planned {

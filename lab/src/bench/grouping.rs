@@ -144,6 +144,7 @@ fn grouping(file: &str, folder: &Path, memory: usize) -> anyhow::Result<Value> {
     let options = GroupOptions {
         memory,
         split: None,
+        public: false,
         overwrite: true,
     };
     let manifest = group(&source, Path::new("."), folder, &options, &NoProgress)?;

@@ -316,6 +316,7 @@ impl World {
             salt: b"salt",
             keep_user_ids: true,
             split: None,
+            public: false,
             overwrite: false,
         };
         import(
@@ -328,6 +329,7 @@ impl World {
         let options = GroupOptions {
             memory: GroupOptions::MIN_MEMORY,
             split: None,
+            public: false,
             overwrite: false,
         };
         group(
@@ -347,7 +349,7 @@ impl World {
             (TokenizerKind::WordPiece, "wordpiece.json"),
         ] {
             let output = self.path(name);
-            train_tokenizer((kind, 300), &sources, "text", (&output, false), &NoProgress)?;
+            train_tokenizer((kind, 300), (&sources, true), "text", (&output, false), &NoProgress)?;
         }
         let text = "source = { kind = \"csv\", path = \"rows.csv\", split = \"split\" }";
         let spec = toml::from_str(text).context("a specification")?;

@@ -68,6 +68,9 @@ struct ImportArgs {
     /// Replace the output file if it exists.
     #[arg(long, help_heading = NO_GROUP)]
     force: bool,
+    /// Declare that the text is public. Otherwise a record, FILE.privacy.json, says that it was made from people's text.
+    #[arg(long, help_heading = NO_GROUP)]
+    public: bool,
     /// Salt the hashes of users with the contents of this file (default: fresh random bytes). Keep the file secret.
     ///
     /// The option is needed only if two imports must give a user the same hash.
@@ -141,6 +144,7 @@ fn import(args: &ImportArgs, output: &Output) -> anyhow::Result<()> {
         salt: &salt,
         keep_user_ids: args.keep_user_ids,
         split,
+        public: args.public,
         overwrite: args.force,
     };
     let bar = StageBar::new(output);
@@ -199,7 +203,7 @@ fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
     let record = PrivateVocabulary::path_beside(&args.output);
     anyhow::ensure!(
         args.force || !record.exists(),
-        "{} is the record of a private vocabulary with this file name; give --force to remove it",
+        "{} is a privacy record of a file with this name; give --force to replace or remove it",
         record.display()
     );
     let counts = if args.public {
@@ -211,16 +215,12 @@ fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
     };
     bar.clear();
     counts.write_vocab(&args.output, args.size, args.counts, args.force)?;
-    if record.exists() {
-        // Last, so that the record never misses beside words that it is the record of.
-        std::fs::remove_file(&record).with_context(|| format!("cannot remove {}", record.display()))?;
-    }
     let written = show::Vocabulary::of(&counts, args.size, &args.output);
     if !counts.provenance().is_private_safe() {
         // PRIVACY: the one place where words of the people leave without noise; nobody shall miss it.
         output.warn(
-            "these words were counted on the users' text without noise, so the file reveals something about the users; \
-             for a private model, choose the words with --private, or count public text with --public",
+            "these words were counted on the users' text without noise, so the file reveals something about the users, and a record \
+             beside it says so; for a private model, choose the words with --private, or count public text with --public",
         );
     }
     output.show(&written, || written.table())

@@ -102,12 +102,12 @@ impl Corpus {
         };
         writer.finish(self.vocab(), stats, self.best_accuracy().cloned())?;
         match Cache::open(&path, &digest)? {
-            Some(cache) => Ok(Corpus::new(
-                cache,
-                self.spec(),
-                &digest,
-                self.vocabulary_privacy.clone(),
-            )),
+            Some(cache) => Ok(Corpus {
+                vocabulary_privacy: self.vocabulary_privacy.clone(),
+                words_record: self.words_record.clone(),
+                words_of_people: self.words_of_people.clone(),
+                ..Corpus::new(cache, self.spec(), &digest, None)
+            }),
             None => Err(bad_cache(path, "it vanished after it was written")),
         }
     }

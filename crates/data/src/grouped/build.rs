@@ -23,6 +23,9 @@ pub struct GroupOptions {
     pub memory: usize,
     /// Writes a split column by this rule; without one, the source's split column is copied, if it has one.
     pub split: Option<SplitSpec>,
+    /// Declares that the text is public. Without it, or where the record of the source says otherwise, a record in the folder says that it
+    /// was made from people's text.
+    pub public: bool,
     /// Replaces an existing folder.
     pub overwrite: bool,
 }
@@ -79,9 +82,11 @@ pub(super) fn build(
         ordered: true,
         expected_bytes: Some(reader.text_bytes()?),
         memory: options.memory,
+        public: options.public,
         overwrite: options.overwrite,
     };
     let mut grouper = Grouper::within(output, &wanted, budget)?;
+    grouper.people = source.people(base_dir, options.public)?;
     reader.read(&mut |rows, total| {
         let hashes: Vec<u64> = (0..rows.len())
             .into_par_iter()

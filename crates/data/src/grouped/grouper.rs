@@ -11,6 +11,7 @@ use super::shard::{Extra, ShardWriter};
 use super::spill::{NO_SPLIT, Spill, SpillRow, SpillWriter, Ties};
 use crate::error::{Result, bad_grouped, invalid, io};
 use crate::file;
+use crate::made_from::MadeFromPeople;
 use crate::progress::{Progress, Stage};
 use crate::rows::NO_TIME;
 use crate::split::Split;
@@ -39,6 +40,8 @@ pub struct GrouperOptions {
     pub expected_bytes: Option<u64>,
     /// Bytes of rows and buffers to hold in memory, at least 16 MiB: a quarter while rows come.
     pub memory: usize,
+    /// Declares that the text is public. Otherwise a record in the folder says that it was made from people's text.
+    pub public: bool,
     /// Replaces an existing folder.
     pub overwrite: bool,
 }
@@ -71,6 +74,7 @@ pub struct GroupedRow<'a> {
 ///     ordered: true,
 ///     expected_bytes: Some(100),
 ///     memory: 16 << 20,
+///     public: false,
 ///     overwrite: false,
 /// };
 /// let mut grouper = Grouper::create(&path, &options)?;
@@ -90,6 +94,8 @@ pub struct Grouper {
     building: file::FolderBuilder,
     extra: Extra,
     ties: Ties,
+    /// The names of the texts of people, if there are some.
+    pub(super) people: Option<Vec<String>>,
     overwrite: bool,
     budget: Budget,
     partitions: Vec<SpillWriter>,
@@ -146,6 +152,7 @@ impl Grouper {
                 split: options.has_split,
             },
             ties: if options.ordered { Ties::Kept } else { Ties::ByText },
+            people: (!options.public).then(Vec::new),
             overwrite: options.overwrite,
             budget,
             partitions,
@@ -268,6 +275,9 @@ impl Grouper {
         // Plain data with string keys serialises.
         let text = serde_json::to_string_pretty(&manifest).unwrap_or_default() + "\n";
         file::write(&path, text.as_bytes(), false)?;
+        if let Some(people) = self.people {
+            MadeFromPeople::text(people).write_beside(&path)?;
+        }
         self.building.persist(&self.output, self.overwrite)?;
         Ok(manifest)
     }

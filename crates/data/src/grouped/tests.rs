@@ -49,6 +49,7 @@ fn options(overwrite: bool) -> GroupOptions {
     GroupOptions {
         memory: GroupOptions::MIN_MEMORY,
         split: None,
+        public: false,
         overwrite,
     }
 }
@@ -216,6 +217,7 @@ fn rows_without_an_order_give_the_same_folder_in_any_order() {
             ordered,
             expected_bytes: None,
             memory: 16 << 20,
+            public: false,
             overwrite: true,
         };
         // Too little to sort the largest user in one piece.
@@ -251,6 +253,7 @@ fn a_row_without_its_promised_split_is_refused() {
         ordered: true,
         expected_bytes: Some(0),
         memory: 16 << 20,
+        public: false,
         overwrite: false,
     };
     let row = |split| GroupedRow {

@@ -11,13 +11,11 @@ use super::{contributions, sampler, sampler_distance};
 use crate::error::{DataError, Result, invalid};
 use crate::file;
 use crate::hash::{hash_bytes, hex};
+use crate::made_from::MAX_RECORD_BYTES;
 use undertone_text::Vocab;
 
 /// Version of the record that this code writes and reads.
 const VERSION: u32 = 1;
-
-/// Maximum size of a record, which is a few hundred bytes.
-const MAX_RECORD_BYTES: u64 = 1 << 20;
 
 /// Name of the one mechanism, in the record.
 const MECHANISM: &str = "weighted-gaussian-set-union";
@@ -109,9 +107,7 @@ impl PrivateVocabulary {
     /// Path of the record of a vocabulary file: beside it, with `.privacy.json` appended to its name.
     #[must_use]
     pub fn path_beside(vocabulary: &Path) -> PathBuf {
-        let mut name = vocabulary.as_os_str().to_owned();
-        name.push(".privacy.json");
-        name.into()
+        crate::made_from::record_of(vocabulary)
     }
 
     /// Reads and checks the record that stands beside a vocabulary file.

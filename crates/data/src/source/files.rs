@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{DataError, Result, io};
 use crate::hash::{hash_bytes, hash_file, hex};
+use crate::made_from::is_record;
 use crate::progress::{Progress, Stage};
 use crate::source::Identity;
 
@@ -17,7 +18,8 @@ pub(crate) const TEXTS: &[&str] = &["parquet", "jsonl", "ndjson", "json", "csv",
 
 /// `path` itself, or where it is a folder the files below it with one of these extensions, in the order of their paths.
 ///
-/// Names that start with `.` or `_` are passed over, as writers of such folders mean them to be (`_SUCCESS`, `_temporary`).
+/// Names that start with `.` or `_` are passed over, as writers of such folders mean them to be (`_SUCCESS`, `_temporary`), and so are
+/// privacy records.
 /// Links to files are followed, links to folders are not: they could lead back.
 pub(crate) fn files(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
@@ -38,6 +40,9 @@ pub(crate) fn files(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
                 continue;
             }
             let kind = entry.file_type().map_err(io("read", &below))?;
+            if is_record(&name) {
+                continue;
+            }
             let extension = below.extension().and_then(|extension| extension.to_str());
             if kind.is_dir() {
                 folders.push(below);

@@ -21,7 +21,13 @@ fn train_on(
     fs::write(&source, text).unwrap();
     let output = folder.path().join("tokenizer.json");
     let sources = [source.display().to_string()];
-    let summary = train_tokenizer((kind, size), &sources, "text", (&output, true), &NoProgress)?;
+    let summary = train_tokenizer(
+        (kind, size),
+        (&sources, true),
+        "text",
+        (&output, true),
+        &NoProgress,
+    )?;
     Ok((summary, crate::vocabulary::read_tokenizer(&output, None, None)?))
 }
 

@@ -387,6 +387,7 @@ fn what_is_no_repository_is_refused() {
             salt: b"salt",
             keep_user_ids: false,
             split: None,
+            public: false,
             overwrite: false,
         };
         let output = folder.path("log.parquet");

@@ -12,6 +12,7 @@ const OPTIONS: ImportOptions<'_> = ImportOptions {
     salt: b"salt",
     keep_user_ids: false,
     split: None,
+    public: false,
     overwrite: false,
 };
 

@@ -126,7 +126,7 @@ impl Run<'_> {
             task: &self.config.task,
             service: None,
             seeded: self.config.seed.is_some(),
-            vocabulary: self.config.data.vocabulary_provenance(),
+            vocabulary: self.corpus.vocab().provenance(),
             counts: self.identity.counts(),
             plan: head.plan(),
             planned: self.planned.clone(),

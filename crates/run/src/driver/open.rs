@@ -33,6 +33,7 @@ use crate::error::{Result, RunError};
 use crate::evaluate::EvaluationSet;
 use crate::files;
 use crate::initial_model::{self, source_sha256, starting_parameters};
+use crate::local_sources::LocalSources;
 use crate::metrics::MetricsLine;
 use crate::ranks::Ranks;
 use crate::source::local::Local;
@@ -99,7 +100,21 @@ impl<'a> Run<'a> {
                 initial_model::trainings(base, file.as_deref(), config.initial_adapters.as_deref())?
             }
         };
-        let plan = plan.with_start(&trainings, &source_sha256(&config.data)?);
+        let own = source_sha256(&config.data)?;
+        let places = config.data.source.places(base)?;
+        let (initial, adapters) = (
+            config.initial_model.as_deref(),
+            config.initial_adapters.as_deref(),
+        );
+        let local = match &checkpoint {
+            Some(_) => None,
+            None => Some(LocalSources::of_start(base, initial, adapters)?),
+        };
+        let mut trainings = trainings;
+        if let Some(local) = &local {
+            local.rename(&mut trainings, &own, &places);
+        }
+        let plan = plan.with_start(&trainings, &own);
         let plan = crate::sweep::with_selection(directory.path(), config, plan, corpus.vocab().len())?;
         // Fails before any work when the budget does not allow a single round, or the accountant cannot evaluate the plan.
         plan.check_budget()?;
@@ -144,7 +159,10 @@ impl<'a> Run<'a> {
             Some(Checkpoint { state, .. }) => {
                 directory.open_files(state.ledger_bytes, state.metrics_bytes)?
             }
-            None => directory.create_files(config, &plan, corpus, base, &trainings)?,
+            None => {
+                local.unwrap_or_default().write(directory.path(), &own, places)?;
+                directory.create_files(config, &plan, corpus, base, &trainings)?
+            }
         };
         let RunFiles {
             store,

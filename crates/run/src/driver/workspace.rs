@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use undertone_data::{
-    Corpus, CorpusSpec, EosTargets, Partition, Progress, SourceSpec, Stage, Vocab, VocabularySpec,
+    Corpus, CorpusSpec, EosTargets, FileRecord, Partition, Progress, SourceSpec, Stage, Vocab, VocabularySpec,
 };
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_models::{Loaded, ModelSpec, SequenceModel};
@@ -16,12 +16,12 @@ use crate::checkpoint::Checkpoint;
 use crate::config::{AuditConfig, EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
 use crate::files::names::{
-    COINS_FILE, CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE,
-    METRICS_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, REPLAYS_FILE, SWEEP_FILE, TOKENIZER_FILE,
-    VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    COINS_FILE, CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE,
+    LOCAL_SOURCES_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, REPLAYS_FILE,
+    SWEEP_FILE, TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files::{self, JsonLines};
-use crate::initial_model::Description;
+use crate::initial_model::{self, Description};
 use crate::ledger::genesis_of;
 use crate::manifest::MANIFEST_FILE;
 use crate::metrics::{Histogram, StartRecord};
@@ -170,6 +170,29 @@ impl RunDirectory {
         Ok(Corpus::open(data, base, &self.cache, &CorpusProgress(observer))?)
     }
 
+    /// The corpus with what is known of its words beside the settings: what the model that the run starts from says, or the directory of a
+    /// run that goes on.
+    pub(crate) fn believed(
+        &self,
+        corpus: Corpus,
+        base: &Path,
+        model: Option<&Path>,
+        adapters: Option<&Path>,
+        resume: bool,
+    ) -> Result<Corpus> {
+        let of_people = match resume {
+            true => matches!(
+                words_record(&self.path, corpus.vocab())?,
+                Some(FileRecord::NotPrivate(_))
+            ),
+            false => initial_model::start_says_words_of_people(base, model, adapters, corpus.vocab())?,
+        };
+        Ok(match of_people {
+            true => corpus.with_words_of_people(),
+            false => corpus,
+        })
+    }
+
     /// The files of a new run.
     pub(crate) fn create_files(
         &self,
@@ -219,6 +242,10 @@ impl RunDirectory {
         )?;
         if !trainings.is_empty() {
             files::write_json(&self.file(INITIAL_MODEL_FILE), trainings)?;
+        }
+        if let Some(record) = corpus.words_record() {
+            let path = self.file(record_name(corpus.vocab()));
+            files::write_atomic(&path, record.to_json().as_bytes())?;
         }
         if let Some(record) = corpus.vocabulary_privacy() {
             let path = self.file(VOCAB_PRIVACY_FILE);
@@ -323,6 +350,38 @@ pub(crate) fn vocabulary_of(folder: &Path, data: &CorpusSpec) -> Result<Vocab> {
             undertone_data::parse_words(&path, &files::read(&path)?)?
         }
     })
+}
+
+/// The name of the record of a vocabulary.
+fn record_name(vocab: &Vocab) -> &'static str {
+    match vocab.file_name() == TOKENIZER_FILE {
+        true => TOKENIZER_PRIVACY_FILE,
+        false => VOCAB_PRIVACY_FILE,
+    }
+}
+
+/// The record of these words in the directory of a run; words that the run file declares public have none, and in directories of earlier
+/// versions neither have words of the training data.
+///
+/// # Errors
+/// [`RunError::Damaged`] for the record of other words.
+pub(crate) fn words_record(folder: &Path, vocab: &Vocab) -> Result<Option<FileRecord>> {
+    let path = folder.join(record_name(vocab));
+    let Some(bytes) = files::read_if_there(&path)? else {
+        return Ok(None);
+    };
+    let record = FileRecord::parse(&path, &bytes)?;
+    let matches = match &record {
+        FileRecord::Chosen(record) => record.matches(vocab) && record.words() == vocab.words().len() as u64,
+        FileRecord::NotPrivate(record) => record.matches(vocab),
+    };
+    match matches {
+        true => Ok(Some(record)),
+        false => {
+            let message = format!("it is that of other words than those in {}", vocab.file_name());
+            Err(RunError::damaged(&path, message))
+        }
+    }
 }
 
 /// Names and shapes of 12,000 tensors, and a description.
@@ -438,6 +497,8 @@ fn is_unstarted(path: &Path) -> bool {
                     VOCAB_FILE,
                     TOKENIZER_FILE,
                     VOCAB_PRIVACY_FILE,
+                    TOKENIZER_PRIVACY_FILE,
+                    LOCAL_SOURCES_FILE,
                     METRICS_FILE,
                     LEDGER_FILE,
                     MECHANISM_FILE,

@@ -18,8 +18,12 @@ pub const MODEL_FILE: &str = "model.safetensors";
 pub(crate) const VOCAB_FILE: &str = Vocab::WORDS_FILE;
 /// The tokenizer of a run on sub-word tokens. It takes the place of the words.
 pub(crate) const TOKENIZER_FILE: &str = Vocab::TOKENIZER_FILE;
-/// The cost of the words, if they were chosen privately.
+/// The record of the words: their cost if they were chosen privately, or that they are not private.
 pub(crate) const VOCAB_PRIVACY_FILE: &str = "vocab.txt.privacy.json";
+/// The record of a tokenizer that is not private.
+pub(crate) const TOKENIZER_PRIVACY_FILE: &str = "tokenizer.json.privacy.json";
+/// The files of the texts behind the model. No manifest covers it, nobody publishes it, and only its owner can read it.
+pub(crate) const LOCAL_SOURCES_FILE: &str = ".sources.json";
 /// The mechanism of correlated noise, if the run has one.
 pub const MECHANISM_FILE: &str = "mechanism.json";
 /// The statements of the model that the run started from about its own training, if there is such a model.

@@ -112,6 +112,27 @@ pub(crate) fn trainings(base: &Path, model: Option<&Path>, adapters: Option<&Pat
     Ok(all)
 }
 
+/// `true` if the initial model or the adapters say that these words are not private.
+///
+/// # Errors
+/// The errors of [`trainings`].
+pub(crate) fn start_says_words_of_people(
+    base: &Path,
+    model: Option<&Path>,
+    adapters: Option<&Path>,
+    vocab: &Vocab,
+) -> Result<bool> {
+    let model = match model {
+        Some(file) => super::words_are_of_people(&base.join(file), vocab)?,
+        None => false,
+    };
+    let own = match adapters {
+        Some(folder) => AdapterFolder::read(&base.join(folder))?.description,
+        None => None,
+    };
+    Ok(model || own.is_some_and(|own| own.is_of_people(vocab)))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

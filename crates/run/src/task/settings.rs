@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::plan::{Bounded, PrivacyPlan};
 use undertone_coordinator::task::{TaskFile, TaskPurpose};
+use undertone_data::{FileRecord, Vocab};
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_present::numbers::hex;
 
@@ -20,6 +21,31 @@ use crate::ledger::GenesisFiles;
 /// [`RunError::Io`]; [`RunError::Damaged`] for a file that holds no strategy.
 pub fn named_strategy(file: &TaskFile, base: &Path) -> Result<Option<Strategy>> {
     crate::driver::named_strategy(&file.task, base)
+}
+
+/// Refuses words that are not public: devices are promised a guarantee that covers everything about their users. The record beside the
+/// file is believed, and the model that the task starts from.
+///
+/// # Errors
+/// [`RunError::Value`] for such words; [`RunError::Data`] for a record that cannot be read; the errors of
+/// [`trained_on`](crate::initial_model::trained_on).
+pub fn check_words(path: &Path, vocab: &Vocab, initial_model: Option<&Path>) -> Result<()> {
+    let recorded = FileRecord::of(path)?.is_some();
+    let said = match initial_model {
+        Some(file) => crate::initial_model::words_are_of_people(file, vocab)?,
+        None => false,
+    };
+    let by = match (recorded, said) {
+        (true, _) => "a privacy record beside them",
+        (false, true) => "the model that the task starts from, which says that they are not private",
+        (false, false) => return Ok(()),
+    };
+    let got = format!("the words of {} with {by}", path.display());
+    Err(RunError::value(
+        "vocabulary",
+        "public words, since the guarantee of a task has no part for its words",
+        got,
+    ))
 }
 
 /// The plan of a new task of a population, with the cost of its initial model. `read` is [`named_strategy`], and `trainings` are

@@ -14,7 +14,9 @@ use crate::driver::{
     PRIVACY_PAGE, TOKENIZER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files;
-use crate::files::names::{LANE_FILE, LANE_VALUES_FILE, PUBLIC_LEDGER_FILE, REPLAYS_FILE, SWEEP_FILE};
+use crate::files::names::{
+    LANE_FILE, LANE_VALUES_FILE, PUBLIC_LEDGER_FILE, REPLAYS_FILE, SWEEP_FILE, TOKENIZER_PRIVACY_FILE,
+};
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
 use crate::publish::{PUBLIC_FILES, PUBLIC_TASK_FILES};
 use crate::task::TASK_FILES;
@@ -102,6 +104,8 @@ pub(super) fn as_when_it_ended(folder: &Path, expected_files: &Files<'_>) -> Che
             (None, true) => check.problem(format!("{name}: not in {MANIFEST_FILE}")),
             // Only a run that a private sweep chose has one; its ledger follows it.
             (None, false) if name == SWEEP_FILE => {}
+            // Words that a run file declares public have none, and in directories of earlier versions all but private ones.
+            (None, false) if is_optional(name, expected_files.subject) => {}
             (None, false) if expected && expected_files.subject.is_some() => {
                 check.problem(format!("{name}: missing, and not in {MANIFEST_FILE}"));
             }
@@ -130,9 +134,19 @@ fn is_expected(name: &str, config: &RunConfig) -> bool {
         MECHANISM_FILE => has_mechanism(&config.task),
         TOKENIZER_FILE => of_tokens,
         VOCAB_FILE => !of_tokens,
-        VOCAB_PRIVACY_FILE => matches!(vocabulary, Some(VocabularySpec::Private { .. })),
+        VOCAB_PRIVACY_FILE => vocabulary.is_some() && !of_tokens,
+        TOKENIZER_PRIVACY_FILE => of_tokens,
         _ => true,
     }
+}
+
+/// `true` for the record of words whose configuration does not say that they have one.
+fn is_optional(name: &str, subject: Option<&Subject>) -> bool {
+    let Some(Subject::Run(config)) = subject else {
+        return false;
+    };
+    let is_private = matches!(config.data.vocabulary, Some(VocabularySpec::Private { .. }));
+    matches!(name, VOCAB_PRIVACY_FILE | TOKENIZER_PRIVACY_FILE) && !is_private
 }
 
 fn has_mechanism(task: &TaskConfig) -> bool {

@@ -1,13 +1,13 @@
 //! The final model against the ledger's last line, and its description against the report.
 
-use undertone_data::Vocab;
+use undertone_data::{Vocab, VocabProvenance};
 use undertone_models::weights;
 
 use super::same::exactly;
 use super::{Check, Run};
 use crate::driver::{MODEL_FILE, trained_model};
 use crate::error::Result;
-use crate::initial_model::Description;
+use crate::initial_model::{Description, description_of};
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::record::PrivacyReport;
 
@@ -55,6 +55,14 @@ fn description(run: &Run<'_>, vocabulary: &Vocab, report: &PrivacyReport, check:
         check.problem(format!("{place}: missing"));
         return Ok(());
     };
+    let mut made = made;
+    if made.vocabulary_provenance.is_none() && run.claims()?.vocabulary == VocabProvenance::TrainingData {
+        // A run of an earlier version has no record of its words. The version that ended it may say in the header where they come from.
+        made.vocabulary_provenance = description_of(Some(text.clone()), &run.folder.join(MODEL_FILE))
+            .ok()
+            .flatten()
+            .and_then(|own| own.vocabulary_provenance);
+    }
     is_described(&text, &made, check);
     Ok(())
 }

@@ -57,12 +57,14 @@ pub(super) fn table(world: &World, place: &str) -> Result<()> {
         salt: b"salt",
         keep_user_ids: false,
         split: None,
+        public: false,
         overwrite: false,
     };
     let imported = import(&source, base, &out.path().join("imported"), &options, &NoProgress);
     let options = GroupOptions {
         memory: GroupOptions::MIN_MEMORY,
         split: None,
+        public: false,
         overwrite: false,
     };
     let grouped = group(&source, base, &out.path().join("grouped"), &options, &NoProgress);

@@ -90,6 +90,10 @@ impl DedupArgs {
             &bar,
         )?;
         bar.clear();
+        output.warn(
+            "the kept rows depend on the private text without noise, and a record beside the file says so: a model that is trained on \
+             them is not public",
+        );
         output.show(&summary, || self.table(&summary))
     }
 

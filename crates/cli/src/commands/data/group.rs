@@ -22,6 +22,9 @@ pub(super) struct GroupArgs {
     /// Limit the memory for rows and buffers, for example 512MB or 2GiB.
     #[arg(long, default_value = "512MB", value_name = "SIZE", help_heading = NO_GROUP)]
     memory: ByteSize,
+    /// Declare that the text is public. Otherwise a record in the folder says that it was made from people's text.
+    #[arg(long, help_heading = NO_GROUP)]
+    public: bool,
     /// Replace the output folder if it exists.
     #[arg(long, help_heading = NO_GROUP)]
     force: bool,
@@ -42,6 +45,7 @@ impl GroupArgs {
         let options = GroupOptions {
             memory: self.memory.0,
             split: spec.split.clone(),
+            public: self.public,
             overwrite: self.force,
         };
         let bar = StageBar::new(output);

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use undertone_data::{
-    CorpusSpec, CsvSource, Examples, GroupedSource, PrivateVocabulary, SourceSpec, SplitSpec,
-    SyntheticSource, TableSource, TimePoint, VocabularySpec,
+    CorpusSpec, CsvSource, Examples, FileRecord, GroupedSource, SourceSpec, SplitSpec, SyntheticSource,
+    TableSource, TimePoint, VocabularySpec,
 };
 
 use crate::commands::parsed_file;
@@ -227,7 +227,8 @@ impl VocabularyArgs {
             };
         }
         match (&self.vocab, &self.public_corpus) {
-            (Some(path), _) if PrivateVocabulary::path_beside(Path::new(path)).exists() => {
+            // A record that cannot be read is an error of opening the words.
+            (Some(path), _) if matches!(FileRecord::of(Path::new(path)), Ok(Some(FileRecord::Chosen(_)))) => {
                 VocabularySpec::Private { path: path.clone() }
             }
             (Some(path), _) => VocabularySpec::File { path: path.clone() },

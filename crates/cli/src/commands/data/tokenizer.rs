@@ -11,7 +11,7 @@ use crate::output::{Output, facts};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct TokenizerArgs {
-    /// Read public text from these Parquet, JSONL, CSV, TSV or plain text files.
+    /// Read text from these Parquet, JSONL, CSV, TSV or plain text files.
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<String>,
     /// Read the text from this column.
@@ -26,6 +26,9 @@ pub(super) struct TokenizerArgs {
     /// Write the tokenizer to this file (tokenizer.json).
     #[arg(long, short, alias = "out", value_name = "FILE")]
     output: PathBuf,
+    /// Declare that the text is public. Otherwise a record, FILE.privacy.json, says that the tokenizer is not private.
+    #[arg(long)]
+    public: bool,
     /// Replace the output file if it exists.
     #[arg(long)]
     force: bool,
@@ -48,12 +51,18 @@ impl TokenizerArgs {
         let bar = StageBar::new(output);
         let summary = train_tokenizer(
             (kind, self.size),
-            &self.sources,
+            (&self.sources, self.public),
             &self.text,
             (&self.output, self.force),
             &bar,
         )?;
         bar.clear();
+        if summary.not_private {
+            output.warn(
+                "the tokens were chosen by counts of text without noise, and a record beside the file says that they are not private; \
+                 for a private model, train the tokenizer on public text with --public",
+            );
+        }
         output.show(&summary, || self.table(&summary))
     }
 

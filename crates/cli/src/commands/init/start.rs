@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use serde::Serialize;
+use undertone_data::FileRecord;
 use undertone_run::config::parse_as;
+use undertone_run::initial_model;
 use undertone_run::pretrain::{PretrainConfig, PretrainFile};
 
 use super::ask::kind;
@@ -50,6 +52,11 @@ impl Start {
             Path::new(public).exists(),
             "the public text {public} does not exist"
         );
+        ensure!(
+            FileRecord::of(Path::new(public))?.is_none(),
+            "{public}: expected a public text, got one with a privacy record, which says that it was made from people's text; name another \
+             text"
+        );
         let file = pretraining(kind(public)?, &placed(public, folder)?);
         let config: PretrainConfig = parse_as(&file, Path::new("start.toml"), &[])?;
         config.validate()?;
@@ -79,6 +86,12 @@ impl Start {
                 expected()
             );
         }
+        if let Some(why) = initial_model::not_public(&run.join("model.safetensors"))? {
+            bail!(
+                "{}: expected a public start, got a model that {why}; make one from public text",
+                run.display()
+            );
+        }
         let words = text(&run.join("vocab.txt"))?;
         let run = placed(&run.to_string_lossy(), folder)?;
         Ok(Self {
@@ -92,6 +105,12 @@ impl Start {
 
     /// Random parameters over a public list of words.
     pub(super) fn words(list: &Path, folder: Option<&Path>) -> anyhow::Result<Self> {
+        ensure!(
+            FileRecord::of(list)?.is_none(),
+            "{}: expected a public list of words, got one with a privacy record, which says that people's text was counted; name another \
+             list",
+            list.display()
+        );
         let words = undertone_data::read_words(list)?;
         Ok(Self {
             folder: None,
