@@ -15,7 +15,7 @@ use crate::count::assign;
 use crate::error::{DataError, Result, no_usable_text};
 use crate::examples::{Measure, cut_rows};
 use crate::file::Spool;
-use crate::hash::{hash_bytes, head, hex};
+use crate::hash::{evaluation_place, hash_bytes, head, hex};
 use crate::progress::{Progress, Stage, proceed};
 use crate::random::Stream;
 use crate::rows::number;
@@ -80,19 +80,24 @@ pub(crate) fn build(
         let last = spooled.records.partition_point(|record| record.split <= split);
         writer.begin(split)?;
         let counter = &mut counters[split.index()];
-        for group in spooled.records[first..last].chunk_by(|one, other| one.user == other.user) {
+        let name = |group: &[Record]| &*spooled.users[group[0].user as usize];
+        let by_user = spooled.records[first..last].chunk_by(|one, other| one.user == other.user);
+        let mut groups: Vec<&[Record]> = by_user.collect();
+        if split != Split::Train {
+            groups.sort_by_cached_key(|group| evaluation_place(name(group)));
+        }
+        for group in groups {
             done += 1;
             if done % 1024 == 0 {
                 progress.update(Stage::Writing, done.min(total_users), Some(total_users));
                 proceed(progress)?;
             }
-            let user = &spooled.users[group[0].user as usize];
             list_examples(tokens, group, &mut examples);
             if examples.is_empty() {
                 continue;
             }
             // Caps and minima shape training only: evaluation is comparable across them.
-            if split == Split::Train && !dropped.apply(spec, user, &mut examples) {
+            if split == Split::Train && !dropped.apply(spec, name(group), &mut examples) {
                 continue;
             }
             for example in &examples {

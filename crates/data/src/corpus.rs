@@ -429,7 +429,8 @@ impl<'a> Vocabulary<'a> {
     }
 }
 
-/// The users of one partition, in order of first appearance in the source.
+/// The users of one partition. Those of training are in order of first appearance in the source. Held-out users are in the order of
+/// evaluations, that of a hash of their names, so a prefix of them is equal for every run, vocabulary and limit.
 #[derive(Debug, Clone, Copy)]
 pub struct Partition<'a> {
     tokens: &'a [u32],

@@ -62,6 +62,17 @@ pub(crate) fn keyed_fraction(seed: u64, key: &str) -> f64 {
     (head >> 11) as f64 / (1_u64 << 53) as f64
 }
 
+/// The place of a held-out user in the order of evaluations, which depends on the name alone.
+///
+/// Every run on a corpus then measures a prefix of one order of users, whatever its vocabulary, seed and limit are. The label differs
+/// from that of [`keyed_fraction`], so the order says nothing of the partition.
+pub(crate) fn evaluation_place(user: &str) -> Hash {
+    let mut hasher = Sha256::new();
+    hasher.update(b"undertone evaluation 1\0");
+    hasher.update(user.as_bytes());
+    hasher.finalize().into()
+}
+
 /// The pseudonym of a user: 16 hexadecimal digits (64 bits) of SHA-256 over salt and name.
 ///
 /// # Guarantee

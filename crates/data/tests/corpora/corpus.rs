@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
 use undertone_accounting::{Delta, NoiseMultiplier};
 use undertone_data::{
     Corpus, EosTargets, NoProgress, Partition, PrivateSelection, PrivateVocabulary, SpecialIds, Split,
@@ -179,6 +180,49 @@ fn a_folder_of_parts_is_one_table() {
     assert_eq!(folder.open(&in_parts).digest(), parts.digest());
     folder.write("parts/z.jsonl", rows[1]);
     assert_ne!(folder.open(&in_parts).digest(), parts.digest());
+}
+
+/// A user is told by the number of sentences, which no vocabulary changes.
+#[test]
+fn held_out_users_stand_in_one_order_whatever_their_rows_and_the_words_are() {
+    let folder = Folder::new();
+    let part = |user: usize| ["train", "validation", "test"][user % 3];
+    let row = |user: usize| {
+        let text = "Good word. ".repeat(user + 1);
+        let part = part(user);
+        format!("{{\"user_id\": \"person {user}\", \"part\": \"{part}\", \"text\": \"{text}\"}}\n")
+    };
+    let rows: Vec<String> = (0..36).map(row).collect();
+    folder.write("a.jsonl", rows.concat());
+    folder.write("b.jsonl", rows.iter().rev().cloned().collect::<String>());
+    folder.write("some.txt", "good\n");
+    folder.write("more.txt", "other\nword\ngood\n");
+    let sizes = |rows: &str, words: &str, split: Split| -> Vec<usize> {
+        let corpus = folder.open(&format!(
+            "source = {{ kind = \"jsonl\", path = \"{rows}\", split = \"part\" }}\n\
+             vocabulary = {{ kind = \"file\", path = \"{words}\" }}\n"
+        ));
+        let users = corpus.partition(split);
+        users.users().map(|user| user.num_examples()).collect()
+    };
+    for split in [Split::Validation, Split::Test] {
+        let mut users: Vec<usize> = (0..36).filter(|&user| part(user) == split.name()).collect();
+        users.sort_by_key(|user| Sha256::digest(format!("undertone evaluation 1\0person {user}")));
+        let expected: Vec<usize> = users.into_iter().map(|user| user + 1).collect();
+        assert!(!expected.is_sorted(), "{expected:?}");
+        for (rows, words) in [
+            ("a.jsonl", "some.txt"),
+            ("b.jsonl", "some.txt"),
+            ("a.jsonl", "more.txt"),
+        ] {
+            assert_eq!(sizes(rows, words, split), expected, "{rows} {words}");
+        }
+    }
+    // Those of training stand in the order of their first rows.
+    let train = sizes("a.jsonl", "some.txt", Split::Train);
+    assert!(train.is_sorted() && train.len() == 12, "{train:?}");
+    let back = sizes("b.jsonl", "some.txt", Split::Train);
+    assert!(back.iter().rev().eq(&train), "{back:?}");
 }
 
 #[test]
