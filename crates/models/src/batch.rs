@@ -155,6 +155,12 @@ impl PackedBatch {
     pub fn order(&self) -> &[usize] {
         &self.order
     }
+
+    /// For each row of the batch, the index of its sequence among those given to [`pack`](Self::pack).
+    pub fn places(&self) -> impl Iterator<Item = usize> {
+        let running = self.active.iter().map(|&running| &self.order[..running]);
+        running.flatten().copied()
+    }
 }
 
 #[cfg(test)]
@@ -223,11 +229,14 @@ mod tests {
             let rows: usize = lengths.iter().sum();
             let valid = batch.validate(2000, 12, 200);
             proptest::prop_assert_eq!(valid.is_ok(), rows > 0);
+            let places: Vec<usize> = packed.places().collect();
+            proptest::prop_assert_eq!(places.len(), rows);
             let mut row = 0;
             for (step, &active) in batch.active.iter().enumerate() {
                 for &sequence in &packed.order()[..active] {
                     proptest::prop_assert_eq!(batch.inputs[row], sequences[sequence].0[step]);
                     proptest::prop_assert_eq!(batch.targets[row], sequences[sequence].1[step]);
+                    proptest::prop_assert_eq!(places[row], sequence);
                     row += 1;
                 }
             }

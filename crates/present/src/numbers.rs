@@ -50,6 +50,16 @@ pub fn epsilon_delta(epsilon: f64, delta: f64) -> String {
     format!("(eps = {}, delta = {})", upper_bound(epsilon), upper_bound(delta))
 }
 
+/// A fraction in per cent, with its standard error where there is one: `12.56 % ± 0.31`.
+#[must_use]
+pub fn share(fraction: f64, standard_error: Option<f64>) -> String {
+    let percent = format!("{:.2} %", 100.0 * fraction);
+    match standard_error {
+        Some(error) => format!("{percent} ± {:.2}", 100.0 * error),
+        None => percent,
+    }
+}
+
 /// `12345` as `12,345`.
 #[must_use]
 pub fn grouped(value: u64) -> String {
