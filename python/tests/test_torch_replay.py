@@ -93,7 +93,7 @@ def test_a_unit_that_depends_on_units_before_it_is_found(tmp_path, kind):
             with dp.unit(unit):
                 body(unit)
         before = digest(model.parameters())
-        with pytest.raises(RuntimeError, match=r"^unit 7 depends on what came before it: \S+ differs$"):
+        with pytest.raises(RuntimeError, match=r"^unit 7 depends on the units before it: \S+ differs$"):
             dp.replay(7, body)
         assert digest(model.parameters()) == before and not dp._flat.any()
         # Nothing was added: the unit can still contribute.

@@ -314,7 +314,7 @@ class PrivateOptimizer:
         ...     dp.replay(3, body)
         ... except RuntimeError as error:
         ...     print(error)
-        unit 3 depends on what came before it: weight differs
+        unit 3 depends on the units before it: weight differs
         """
         round = self._open()
         count = len(round.users if round.examples is None else round.examples)
@@ -342,7 +342,7 @@ class PrivateOptimizer:
         finally:
             self._parameters.zero()
         if differ:
-            error = RuntimeError(f"unit {unit} depends on what came before it: {differ[0]} differs")
+            error = RuntimeError(f"unit {unit} depends on the units before it: {differ[0]} differs")
             if self._flat.device.type != "cpu":
                 error.add_note("A kernel that is not deterministic shows so too: try torch.use_deterministic_algorithms(True) first.")
             raise error
