@@ -96,7 +96,8 @@ impl Session {
     /// `privacy`, and where they are wanted `user_update`, `estimator`, `participation`, `schedule`, `checkpoint` and `seed`.
     /// `users` is the number of users in the population, and `dim` the number of parameters. `layout` gives the shapes of the
     /// tensors by their names, in the order of an update. With example-level sampling `examples` holds the number of examples of
-    /// each user.
+    /// each user. `unit_rng` stands above the key of that name: with `"caller"` the units draw from generators that the program keeps,
+    /// and the privacy report says so.
     ///
     /// >>> import tempfile
     /// >>> import undertone_dp as udp
@@ -106,7 +107,7 @@ impl Session {
     /// >>> session.participation
     /// Participation.fixed_epochs(gap=9, max_participation=5)
     #[staticmethod]
-    #[pyo3(signature = (out, config, *, users, dim, layout=None, examples=None, resume=false))]
+    #[pyo3(signature = (out, config, *, users, dim, layout=None, examples=None, resume=false, unit_rng=None))]
     #[expect(clippy::too_many_arguments, reason = "named arguments of Python")]
     fn create(
         py: Python<'_>,
@@ -117,13 +118,16 @@ impl Session {
         layout: Option<&Bound<'_, PyAny>>,
         examples: Option<&Bound<'_, PyAny>>,
         resume: bool,
+        unit_rng: Option<&str>,
     ) -> Answer<Self> {
+        let unit_rng = unit_rng.map(config::unit_rng).transpose()?;
         let tensors = config::tensors(dim, layout)?;
         let given = config::Given::read(config)?;
         let examples = examples.map(counts).transpose()?;
         let session = py
             .detach(|| {
-                let config = SessionConfig::new(&given.text, &given.name, users, &tensors)?;
+                let mut config = SessionConfig::new(&given.text, &given.name, users, &tensors)?;
+                config.unit_rng = unit_rng.unwrap_or(config.unit_rng);
                 crate::threads::install(|| {
                     run::Session::create(&out, config, &given.base, examples.as_deref(), resume)
                 })
@@ -242,6 +246,12 @@ impl Session {
     #[getter]
     fn denominator(&self, py: Python<'_>) -> PyResult<Option<f64>> {
         self.shared(py, |session| Ok(session.denominator()))
+    }
+
+    /// The origin of the random numbers of units: `"own"` where each has generators of its own, or `"caller"`.
+    #[getter]
+    fn unit_rng(&self, py: Python<'_>) -> PyResult<&'static str> {
+        self.shared(py, |session| Ok(config::name_of(session.unit_rng())))
     }
 
     /// The folder of the session.

@@ -250,6 +250,19 @@ def test_wrong_settings_are_named(tmp_path, change, message):
     assert not (tmp_path / "poisson").exists()
 
 
+def test_the_origin_of_the_random_numbers_of_units_is_a_setting(tmp_path):
+    made = lambda name, config, **given: udp.Session.create(tmp_path / name, config, users=9, dim=1, **given)
+    assert made("default", POISSON).unit_rng == "own"
+    assert made("key", POISSON | {"unit_rng": "caller"}).unit_rng == "caller"
+    given = made("given", POISSON, unit_rng="caller")
+    assert given.unit_rng == "caller" and 'unit_rng = "caller"' in pathlib.Path(given.path, "config.toml").read_text()
+    with pytest.raises(ValueError, match="""unit_rng: expected "own" or "caller", got "mine"""):
+        made("wrong", POISSON, unit_rng="mine")
+    given.close()
+    with pytest.raises(udp.UndertoneError):
+        made("given", POISSON, resume=True)
+
+
 def test_settings_come_as_text_and_as_a_file(tmp_path):
     text = 'name = "poisson"\nrounds = 5\n[cohort]\nsampling_probability = 1.0\n[privacy]\nnoise_multiplier = 2.0\ndelta = 1e-5\n'
     (tmp_path / "session.toml").write_text(text)

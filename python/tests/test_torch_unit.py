@@ -2,6 +2,7 @@
 
 import collections
 import hashlib
+import json
 import random
 
 import pytest
@@ -11,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import numpy as np  # noqa: E402
 import undertone_dp as udp  # noqa: E402
 import undertone_dp.torch  # noqa: E402
-from undertone_dp import _device, _generators  # noqa: E402
+from undertone_dp import _device, _generators, _kept  # noqa: E402
 from undertone_dp._kept import fold  # noqa: E402
 
 from test_torch_session import make_model  # noqa: E402
@@ -227,7 +228,10 @@ def test_inner_does_not_step_by_the_gradient_of_a_person(tmp_path):
     assert not dp.inner.state
     dp.step()
     assert dp.inner.state
-    # Between rounds the gradient is a release.
+    # Between rounds the gradient is a release, and after the last one the optimizer is the program's.
+    dp.inner.step()
+    next(iter(dp))
+    dp.finish(model.state_dict())
     dp.inner.step()
 
 
@@ -343,9 +347,9 @@ def test_each_unit_has_generators_of_its_own_and_leaves_those_of_the_caller(tmp_
 
     seed()
     expected = [draws(), draws()]
-    for _ in range(2):
+    for rng in (None, "own"):
         dp = udp.torch.PrivateOptimizer(
-            torch.optim.SGD(model.parameters(), lr=0.1), out=tmp_path / str(len(seen)), config=EVERYONE, users=3
+            torch.optim.SGD(model.parameters(), lr=0.1), out=tmp_path / str(len(seen)), config=EVERYONE, users=3, rng=rng
         )
         next(iter(dp))
         seed()
@@ -359,10 +363,38 @@ def test_each_unit_has_generators_of_its_own_and_leaves_those_of_the_caller(tmp_
         assert draws() == expected[1]
     for values in zip(*seen):
         assert len(set(map(str, values))) == len(seen) == 8
+    with pytest.raises(ValueError, match="""rng: expected "own" or "caller", got 'unit'"""):
+        udp.torch.PrivateOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), out=tmp_path, config=EVERYONE, users=3, rng="unit")
+
+
+@pytest.mark.parametrize("way", ["argument", "key"])
+def test_generators_of_the_caller_are_left_alone_and_the_report_says_so(tmp_path, way):
+    model, statements = make_model(), {}
+    for rng in ("own", "caller"):
+        config, given = (EVERYONE, rng) if way == "argument" else (EVERYONE | {"unit_rng": rng}, None)
+        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        dp = udp.torch.PrivateOptimizer(inner, out=tmp_path / rng, config=config, users=3, rng=given)
+        assert dp.session.unit_rng == rng
+        for round in dp:
+            torch.manual_seed(1)
+            before = draws()
+            torch.manual_seed(1)
+            with dp.unit(0):
+                inside = draws()
+            assert (inside[0] == before[0]) == (rng == "caller")
+            dp.step()
+        run = dp.finish(model.state_dict())
+        assert run.verify().holds
+        statements[rng] = json.loads((run.path / "privacy.json").read_text())["statements"]
+        named = "its own generators (`unit_rng = " in (run.path / "privacy.md").read_text().replace("\n", " ")
+        assert named == (rng == "caller")
+    assert [line for line in statements["caller"] if line not in statements["own"]] == [
+        line for line in statements["caller"] if line.startswith("Random numbers of units: ")
+    ] != []
 
 
 def test_the_fold_is_the_sum_of_bits_and_one_times_odd_places(monkeypatch):
-    monkeypatch.setattr("undertone_dp._kept._CHUNK", 4)
+    monkeypatch.setattr(_kept, "_folded_at_once", lambda device: 4)
     values = torch.tensor([1.5, -2.0, float("nan"), 0.0, -0.0, 3e-42, 7.0])
     bits = [int.from_bytes(np.float32(value).tobytes(), "little") for value in values.tolist()]
     expected = sum((value + 1) * (2 * place + 1) for place, value in enumerate(bits)) % 2**64

@@ -12,8 +12,6 @@ import torch
 
 __all__ = ["Kept", "bits", "compact", "equal", "fold", "overlap", "place", "span", "views"]
 
-# Values that are folded at once: each takes some 24 bytes meanwhile.
-_CHUNK = 1 << 22
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -44,19 +42,25 @@ def compact(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def _folded_at_once(device: torch.device) -> int:
+    """Values whose sums are made at once, each of which takes some 24 bytes meanwhile: on the CPU those that its caches hold."""
+    return 1 << 16 if device.type == "cpu" else 1 << 22
+
+
 def fold(tensor: torch.Tensor) -> tuple[tuple[int, ...], torch.dtype, int]:
     """The shape, the type, and the sum of (bits + 1) times odd places modulo 2^64. It finds faults, and no forger."""
     values = bits(compact(tensor)).contiguous().flatten()
     mask = (1 << 8 * values.element_size()) - 1
     total = torch.zeros((), dtype=torch.int64, device=values.device)
-    odd = 2 * torch.arange(min(values.numel(), _CHUNK), dtype=torch.int64, device=values.device) + 1
-    for number, chunk in enumerate(values.split(_CHUNK)):
+    size = _folded_at_once(values.device)
+    odd = 2 * torch.arange(min(values.numel(), size), dtype=torch.int64, device=values.device) + 1
+    for number, chunk in enumerate(values.split(size)):
         # All products and sums wrap, as they do modulo 2^64.
         wide = chunk.to(torch.int64, copy=True)
         if values.element_size() in (2, 4):
             wide &= mask
         wide += 1
-        total += (wide * odd[: len(wide)]).sum() + 2 * number * _CHUNK * wide.sum()
+        total += (wide * odd[: len(wide)]).sum() + 2 * number * size * wide.sum()
     return tuple(tensor.shape), tensor.dtype, int(total)
 
 

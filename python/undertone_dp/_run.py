@@ -95,7 +95,7 @@ class Verification:
     """The guarantee recomputed from the ledger."""
     notes: list[str]
     """Conditions beside the files."""
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list[str])
     """Faults of the versions that wrote the files. What holds, holds beside them."""
 
     def raise_for_problems(self) -> None:

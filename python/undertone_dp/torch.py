@@ -6,8 +6,8 @@ import os
 import secrets
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal
 
 import torch
 from torch.utils.data import Sampler as _TorchSampler
@@ -127,7 +127,8 @@ class PrivateOptimizer:
     writes the master. Save `state_dict()` in place of that of `inner` then.
 
     Each unit has random generators of its own: those of torch, of numpy and of Python's `random` are set by bytes of the system when it
-    begins, and get their states back when it ends. `replay` finds what else a unit takes from the units before it.
+    begins, and get their states back when it ends. `rng="caller"` leaves the generators alone, as the key `unit_rng` of the session
+    does, and `privacy.md` says so. `replay` finds what else a unit takes from the units before it.
 
     Use `torch.optim.SGD(model.named_parameters(), ...)` to keep the names of the parameters in the model file. `config`, `users`,
     `examples` and `resume` are those of `Session.create`. To go on with `resume=True`, load what you saved of the model and of
@@ -164,11 +165,14 @@ class PrivateOptimizer:
         resume: bool = False,
         sum_on_device: bool | None = None,
         model: torch.nn.Module | None = None,
+        rng: Literal["own", "caller"] | None = None,
     ) -> None:
+        if rng not in ("own", "caller", None):
+            raise ValueError(f'rng: expected "own" or "caller", got {rng!r}')
         self.inner = inner
         self._parameters = Parameters(inner)
         device = self._parameters.device
-        generators = _generators.Generators(device)
+        generators = None if rng == "caller" else _generators.Generators(device)
         layout = {name: tuple(parameter.shape) for name, parameter in self._parameters.trained.items()}
         self.session = Session.create(
             out,
@@ -178,6 +182,7 @@ class PrivateOptimizer:
             layout=layout,
             examples=examples,
             resume=resume,
+            unit_rng=rng,
         )
         self._parameters.attach()
         self._guard()
@@ -186,7 +191,7 @@ class PrivateOptimizer:
         # What is not trained, as it was before the first round.
         self._untrained: Untrained | None = None
         # The generators that each unit has for itself.
-        self._generators = generators
+        self._generators = generators if self.session.unit_rng == "own" else None
         self._inside = False
         self._round: Round | None = None
         on_cpu = device.type == "cpu"
@@ -285,7 +290,8 @@ class PrivateOptimizer:
             self._compared = self._parameters.differences()
         else:
             self._check_released()
-        with self._alone(self._generators.seeded(_generators.entropy(unit))):
+        own = None if self._generators is None else self._generators.seeded(_generators.entropy(unit))
+        with self._alone(own or nullcontext()):
             yield
         self._add(round, unit)
 
@@ -322,10 +328,11 @@ class PrivateOptimizer:
             raise ValueError(f"unit: expected a unit from 0 to {count - 1}, got {unit}")
         # Any other unit; the same one where there is no other.
         other = (unit + 1 + secrets.randbelow(max(count - 1, 1))) % count
+        generators = self._generators or _generators.Generators(self._flat.device)
         seed = _generators.entropy(unit)
 
         def make(unit: int, seed: bytes) -> None:
-            with self._alone(self._generators.seeded(seed)):
+            with self._alone(generators.seeded(seed)):
                 body(unit)
 
         self._check_released()
@@ -476,9 +483,11 @@ class PrivateOptimizer:
             # An open round is dropped.
             self._pending = None
             self._sum.forget()
-        return self.session.finish(
+        run = self.session.finish(
             {name: stepped.detach().cpu().contiguous() for name, stepped in self._parameters.stepped.items()}
         )
+        self._round = None
+        return run
 
 
 def _refuse(name: str | None) -> None:

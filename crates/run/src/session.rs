@@ -418,6 +418,12 @@ impl Session {
         self.people.planned.as_ref()
     }
 
+    /// The origin of the random numbers of units.
+    #[must_use]
+    pub fn unit_rng(&self) -> UnitRng {
+        self.config.unit_rng
+    }
+
     /// The participation schema that the guarantee rests on, where there is one.
     #[must_use]
     pub fn participation(&self) -> Option<Participation> {

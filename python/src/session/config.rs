@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use undertone_models::ExternalTensor;
-use undertone_run::session::text_of_json;
+use undertone_run::session::{UnitRng, text_of_json};
 
 use super::failure::raised;
 
@@ -71,4 +71,22 @@ pub(super) fn tensors(dim: usize, layout: Option<&Bound<'_, PyAny>>) -> PyResult
         )));
     }
     Ok(tensors)
+}
+
+/// The origin of the random numbers of units by its name.
+pub(super) fn unit_rng(name: &str) -> PyResult<UnitRng> {
+    [UnitRng::Own, UnitRng::Caller]
+        .into_iter()
+        .find(|&origin| name_of(origin) == name)
+        .ok_or_else(|| {
+            PyValueError::new_err(format!("unit_rng: expected \"own\" or \"caller\", got {name:?}"))
+        })
+}
+
+/// The name of an origin of random numbers.
+pub(super) fn name_of(origin: UnitRng) -> &'static str {
+    match origin {
+        UnitRng::Own => "own",
+        UnitRng::Caller => "caller",
+    }
 }
