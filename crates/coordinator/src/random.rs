@@ -18,8 +18,8 @@ pub enum Purpose {
     Cohort,
     /// The order of one user's examples in one round.
     LocalOrder,
-    /// The sampling of the held-out users of an evaluation.
-    Evaluation,
+    /// The sampling of the training users that an attack on a finished model reads.
+    Attack,
     /// The order of all examples in an epoch of pre-training.
     ExampleOrder,
     /// The key of a run's participation: orders, simulated devices, the salt of pseudonyms.
@@ -44,7 +44,7 @@ impl Purpose {
             Self::Initialisation => b"initialisation",
             Self::Cohort => b"cohort",
             Self::LocalOrder => b"local-order",
-            Self::Evaluation => b"evaluation",
+            Self::Attack => b"attack",
             Self::ExampleOrder => b"example-order",
             Self::Participation => b"participation",
             Self::DropOut => b"drop-out",

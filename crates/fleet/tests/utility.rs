@@ -12,7 +12,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use undertone_coordinator::random::Randomness;
 use undertone_coordinator::task::Seeding;
 use undertone_data::{Corpus, EosTargets, NoProgress, Split};
 use undertone_device::{Limits, Neighbours, PolicyFloors, Setup};
@@ -82,7 +81,7 @@ server = {{ optimizer = {{ kind = "sgd", momentum = 0.9 }} }}
     /// The accuracy of a model on the people of the test partition.
     fn accuracy(&self, corpus: &Corpus, parameters: &[f32], file: &RunFile) -> f64 {
         let model = file.config.task.model.build(corpus.vocab().len()).unwrap();
-        let set = EvaluationSet::new(corpus, EvaluationSplit::Test, None, &Randomness::seeded(0), 1).unwrap();
+        let set = EvaluationSet::new(corpus, EvaluationSplit::Test, None).unwrap();
         let metrics = set.evaluate(
             model.as_ref(),
             parameters,

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use super::RunData;
 use super::audits;
 use super::pictures::Picture;
-use super::summary::{duration, percent, summary, tokens_of};
+use super::summary::{duration, summary, tokens_of, top1};
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
 use undertone_present::PALETTE;
-use undertone_present::numbers::{grouped, number, upper_bound};
+use undertone_present::numbers::{grouped, number, share, upper_bound};
 use undertone_run::evaluate::HeadWords;
 use undertone_run::privacy_page;
 
@@ -179,13 +179,15 @@ fn tiles(run: &RunData) -> String {
     let mut tiles = Vec::new();
     if let Some(evaluation) = run.evaluations.last() {
         tiles.push((
-            percent(evaluation.metrics.top1),
+            top1(&evaluation.metrics),
             format!("top-1 accuracy on {}", evaluation.split),
         ));
         if let Some(initial) = run.initial() {
-            tiles.push((percent(initial.top1), "top-1 of the initial model".to_owned()));
+            tiles.push((top1(initial), "top-1 of the initial model".to_owned()));
         }
-        tiles.push((percent(evaluation.metrics.top3), "top-3 accuracy".to_owned()));
+        let metrics = &evaluation.metrics;
+        let top3 = share(metrics.top3, metrics.top3_standard_error);
+        tiles.push((top3, "top-3 accuracy".to_owned()));
         tiles.push((number(evaluation.metrics.perplexity), "perplexity".to_owned()));
     }
     if !run.rounds.is_empty() && !run.is_of_session() {

@@ -3,7 +3,7 @@
 use super::summary::percent;
 use super::{ReportError, Result, RunData};
 use undertone_present::chart::{self, FIRST, Format, Labels, SECOND, Series, Style, THIRD};
-use undertone_present::numbers::{number, upper_bound};
+use undertone_present::numbers::{grouped, number, upper_bound};
 use undertone_run::metrics::{EvaluationRecord, Histogram, RoundRecord};
 
 /// Number of rounds whose update norms are in one histogram.
@@ -96,7 +96,10 @@ fn accuracy(run: &RunData) -> Drawn {
             .evaluations
             .iter()
             .filter(|evaluation| evaluation.split == *split);
-        let point = |evaluation: &EvaluationRecord| (evaluation.round as f64, evaluation.metrics.top1);
+        let point = |evaluation: &EvaluationRecord| {
+            let metrics = evaluation.metrics.on_curve();
+            (evaluation.round as f64, metrics.top1)
+        };
         series.push(Series::new(
             &format!("top-1 on {split}"),
             Style::Line,
@@ -111,9 +114,30 @@ fn accuracy(run: &RunData) -> Drawn {
     for (value, name, colour) in levels {
         series.extend(value.map(|value| Series::level(format!("{name} {}", percent(value)), colour, value)));
     }
-    let caption = "Share of next words for which the likeliest word is right; a word outside the vocabulary always counts as wrong.";
+    let caption = format!(
+        "Share of next words for which the likeliest word is right; a word outside the vocabulary always counts as wrong.{}",
+        equal_targets(run).unwrap_or_default()
+    );
     let labels = over_rounds("Top-1 accuracy", fine_fraction, true);
-    Some((caption.to_owned(), chart::lines(&labels, &series)?))
+    Some((caption, chart::lines(&labels, &series)?))
+}
+
+/// The targets of all points of the accuracy, with the standard error of the last one. A run that an older version began or made has
+/// points of other targets.
+fn equal_targets(run: &RunData) -> Option<String> {
+    let mut points = run.evaluations.iter().map(|point| point.metrics.on_curve());
+    let last = points.clone().next_back()?;
+    let users = last.users?;
+    let error = last.top1_standard_error?;
+    let equal = points.all(|point| (point.users, point.targets) == (Some(users), last.targets));
+    equal.then(|| {
+        format!(
+            " Every point is of equal targets, {} of {} users; the standard error of the last one is {:.2} percentage points.",
+            grouped(last.targets),
+            grouped(users),
+            100.0 * error
+        )
+    })
 }
 
 fn epsilon(run: &RunData) -> Drawn {

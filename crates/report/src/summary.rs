@@ -2,7 +2,8 @@
 
 use super::RunData;
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
-use undertone_present::numbers::{grouped, number, upper_bound};
+use undertone_present::numbers::{grouped, number, share, upper_bound};
+use undertone_run::evaluate::Metrics;
 use undertone_run::metrics::EvaluationRecord;
 
 /// Number of tokens that a run trained on; a service never learns it.
@@ -61,32 +62,39 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
         rows.push((
             "evaluated on",
             format!(
-                "{split}, after round {}, {} targets",
+                "{split}, after round {}, {} targets{}",
                 grouped(*round),
-                grouped(metrics.targets)
+                grouped(metrics.targets),
+                metrics.users.map_or(String::new(), |users| {
+                    format!(" of {} users; ± is one standard error over them", grouped(users))
+                })
             ),
         ));
-        rows.push(("top-1 accuracy", percent(metrics.top1)));
+        rows.push(("top-1 accuracy", top1(metrics)));
         rows.extend(run.initial().map(|initial| {
             (
                 "initial model",
                 format!(
                     "top-1 {}, perplexity {}",
-                    percent(initial.top1),
+                    top1(initial),
                     number(initial.perplexity)
                 ),
             )
         }));
         rows.push((
             "top-3 / top-5",
-            format!("{} / {}", percent(metrics.top3), percent(metrics.top5)),
+            format!(
+                "{} / {}",
+                share(metrics.top3, metrics.top3_standard_error),
+                share(metrics.top5, metrics.top5_standard_error)
+            ),
         ));
-        rows.push(("top-1, UNK allowed", percent(metrics.top1_all_ids)));
-        rows.extend(
-            metrics
-                .in_vocab_top1
-                .map(|value| ("top-1 in vocabulary", percent(value))),
-        );
+        let all_ids = share(metrics.top1_all_ids, metrics.top1_all_ids_standard_error);
+        rows.push(("top-1, UNK allowed", all_ids));
+        rows.extend(metrics.in_vocab_top1.map(|value| {
+            let shown = share(value, metrics.in_vocab_top1_standard_error);
+            ("top-1 in vocabulary", shown)
+        }));
         rows.push(("perplexity", number(metrics.perplexity)));
     }
     rows.extend(
@@ -139,6 +147,11 @@ pub(super) fn guarantee(record: &GuaranteeRecord) -> String {
         upper_bound(record.delta),
         record.adjacency
     )
+}
+
+/// The accuracy of an evaluation with its standard error.
+pub(super) fn top1(metrics: &Metrics) -> String {
+    share(metrics.top1, metrics.top1_standard_error)
 }
 
 pub(super) fn percent(value: f64) -> String {

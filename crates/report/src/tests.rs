@@ -1,6 +1,6 @@
 use super::*;
 use undertone_coordinator::record::{GuaranteePoint, GuaranteeRecord, PrivacyReport, SchemaRecord};
-use undertone_run::evaluate::{HeadWords, Metrics};
+use undertone_run::evaluate::{CommonestPrediction, HeadWords, Metrics};
 use undertone_run::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
 
 fn guarantee(epsilon: f64) -> GuaranteeRecord {
@@ -32,6 +32,15 @@ fn metrics(top1: f64) -> Metrics {
         perplexity: 300.0 - 900.0 * top1,
         targets: 12_345,
         out_of_vocabulary: 321,
+        users: Some(57),
+        top1_standard_error: Some(0.0031),
+        top3_standard_error: Some(0.0042),
+        top5_standard_error: Some(0.0044),
+        top1_all_ids_standard_error: Some(0.0029),
+        in_vocab_top1_standard_error: Some(0.0034),
+        loss_standard_error: Some(0.02),
+        commonest_prediction: Some(CommonestPrediction { id: 3, share: 0.2 }),
+        sample: None,
         head_words: Some(HeadWords {
             top10: head(1),
             top50: head(5),
@@ -211,9 +220,36 @@ fn a_private_run_shows_its_guarantee_and_every_picture() {
         "1,352,033",
         "clip norm 0.8",
         "most frequent word 5.10 %",
+        "% ± 0.31",
         "best reachable 21.00 %",
     ];
     check_run(&run(120, true), &ALL, &phrases);
+}
+
+/// The first and the last evaluation are of more targets than the others, and their samples make one curve with them.
+#[test]
+fn the_curve_of_a_report_is_of_equal_targets_to_its_last_round() {
+    let mut curve = run(40, true);
+    let points: Vec<f64> = curve.evaluations.iter().map(|point| point.metrics.top1).collect();
+    for place in [0, points.len() - 1] {
+        let metrics = &mut curve.evaluations[place].metrics;
+        let sample = Box::new(metrics.clone());
+        (metrics.top1, metrics.targets, metrics.users) = (0.9, 99_000, Some(400));
+        metrics.sample = Some(sample);
+    }
+    let drawn = |run: &RunData| plots(run).unwrap()[0].clone();
+    let picture = drawn(&curve);
+    assert_eq!(picture.svg, drawn(&run(40, true)).svg);
+    let equal = "Every point is of equal targets, 12,345 of 57 users; the standard error of the last one is 0.31 percentage points.";
+    assert!(picture.caption.ends_with(equal), "{}", picture.caption);
+    // The table is of all targets.
+    let rows = summary(&curve);
+    let row = |name: &str| &rows.iter().find(|row| row.0 == name).expect("a row").1;
+    assert_eq!(row("top-1 accuracy"), "90.00 % ± 0.31");
+    assert!(row("evaluated on").contains("99,000 targets of 400 users"));
+    // A run of an older version has points of other targets.
+    curve.evaluations[1].metrics.users = None;
+    assert!(!drawn(&curve).caption.contains("equal targets"));
 }
 
 #[test]

@@ -167,9 +167,10 @@ pub struct EvaluationConfig {
     pub every: u64,
     /// The partition.
     pub split: EvaluationSplit,
-    /// Max number of tokens, approximately, of users chosen once at random, for evaluations during the run.
+    /// Max number of tokens, approximately, for evaluations during the run: those of the first users of the partition, whose order is
+    /// equal for every run. It counts as `final_max_tokens` where that is smaller.
     pub max_tokens: Option<u64>,
-    /// Max number of tokens for the last evaluation; by default the whole partition.
+    /// Max number of tokens for the last evaluation, of the first users in that order; by default the whole partition.
     pub final_max_tokens: Option<u64>,
     /// `included` if the end of a sentence counts as a target.
     pub eos: EosTargets,
@@ -184,6 +185,16 @@ impl Default for EvaluationConfig {
             final_max_tokens: None,
             eos: EosTargets::Excluded,
         }
+    }
+}
+
+impl EvaluationConfig {
+    /// Max number of tokens for evaluations during the run. They never read more than the last one, so each is a part of it.
+    pub(crate) fn sample_tokens(&self) -> Option<u64> {
+        [self.max_tokens, self.final_max_tokens]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 

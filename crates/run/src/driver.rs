@@ -19,9 +19,9 @@ use sha2::{Digest, Sha256};
 use undertone_data::{Corpus, EosTargets, Partition};
 use undertone_models::SequenceModel;
 
-use crate::config::{EvaluationSplit, RunConfig, RunFile};
+use crate::config::{EvaluationConfig, EvaluationSplit, RunConfig, RunFile};
 use crate::error::{Result, RunError};
-use crate::evaluate::{EvaluationSet, Metrics};
+use crate::evaluate::{EvaluationSet, Metrics, UserCounts};
 use crate::files::JsonLines;
 use crate::initial_model;
 use crate::metrics::StartRecord;
@@ -219,10 +219,52 @@ pub fn evaluate(
         corpus,
         model,
         parameters,
+        evaluation,
         ..
     } = Finished::open(run_dir, base, observer)?;
-    let set = EvaluationSet::new(&corpus, split, None, &Randomness::seeded(0), 0)?;
-    set.evaluate(model.as_ref(), &parameters, eos, true, threads, observer)
+    let measured = |set: &EvaluationSet, head_words| {
+        set.evaluate(model.as_ref(), &parameters, eos, head_words, threads, observer)
+    };
+    let set = EvaluationSet::new(&corpus, split, None)?;
+    let mut metrics = measured(&set, true)?;
+    if (evaluation.split, evaluation.eos) == (split, eos) {
+        let sample = EvaluationSet::new(&corpus, split, evaluation.sample_tokens())?;
+        if sample.differs_from(&set) {
+            metrics.sample = Some(Box::new(measured(&sample, false)?));
+        }
+    }
+    Ok(metrics)
+}
+
+/// Measures the final model of a run directory for each held-out user, on the targets of the run's last evaluation.
+///
+/// Relative paths of the data settings start at `base`, as in [`evaluate`].
+///
+/// PRIVACY: the counts are exact statistics of single people. They stay in memory.
+///
+/// # Errors
+/// The errors of [`evaluate`].
+pub fn evaluate_users(
+    run_dir: &Path,
+    base: Option<&Path>,
+    threads: usize,
+    observer: &dyn Observer,
+) -> Result<UserCounts> {
+    let finished = Finished::open(run_dir, base, observer)?;
+    let EvaluationConfig {
+        split,
+        final_max_tokens,
+        eos,
+        ..
+    } = finished.evaluation;
+    let set = EvaluationSet::new(&finished.corpus, split, final_max_tokens)?;
+    let which = format!(
+        "{}, {}, {final_max_tokens:?} tokens, {eos:?}",
+        finished.corpus.digest(),
+        split.name()
+    );
+    let model = finished.model.as_ref();
+    set.by_user(model, &finished.parameters, (which, eos), threads, observer)
 }
 
 /// The model of a finished run, with the corpus that it was trained on.
@@ -230,6 +272,8 @@ pub(crate) struct Finished {
     pub(crate) corpus: Corpus,
     /// The fraction of each user's texts that the run was not trained on.
     pub(crate) holdback: f64,
+    /// How the run evaluated its model.
+    pub(crate) evaluation: EvaluationConfig,
     pub(crate) model: Box<dyn SequenceModel>,
     pub(crate) parameters: Vec<f32>,
 }
@@ -258,6 +302,7 @@ impl Finished {
         Ok(Self {
             corpus,
             holdback: config.audit.map_or(0.0, |audit| audit.holdback),
+            evaluation: config.evaluation,
             model,
             parameters,
         })

@@ -71,8 +71,9 @@ pub mod verify;
 mod work_items;
 
 pub use driver::{
-    CORPORA_FOLDER, CorpusProgress, RunOptions, Summary, config_digest, evaluate, example_counts,
-    named_strategy, randomness, replay, train, train_as_follower, train_as_leader, train_candidate,
+    CORPORA_FOLDER, CorpusProgress, RunOptions, Summary, config_digest, evaluate, evaluate_users,
+    example_counts, named_strategy, randomness, replay, train, train_as_follower, train_as_leader,
+    train_candidate,
 };
 pub use engine::longest_example;
 pub use error::{Result, RunError};

@@ -24,7 +24,8 @@ pub struct Losses {
     pub median_tokens: (usize, usize),
 }
 
-/// The losses of the model of a finished run, for at most `most` users on each side, chosen by a fixed seed.
+/// The losses of the model of a finished run, for at most `most` users on each side: members chosen by a fixed seed, and the first
+/// held-out users in the order of evaluations.
 ///
 /// Relative paths of the data settings start at `base`, by default at the folder where they started when the run was made.
 ///
@@ -37,12 +38,17 @@ pub fn losses(run_dir: &Path, base: Option<&Path>, most: usize) -> Result<Losses
         .partition(Split::Train)
         .holding_back(finished.holdback)?;
     let mut others = Vec::new();
-    let (members, of_members) = losses_of(&finished, &train, most)?;
+    let all = train.num_users();
+    let mut generator = Randomness::seeded(0).generator(Purpose::Attack, 0, 0);
+    let chosen = draws::fixed_size(all, most.min(all), &mut generator);
+    let (members, of_members) = losses_of(&finished, &train, &chosen)?;
     let mut of_others = 0;
     for split in [Split::Validation, Split::Test] {
         let partition = finished.corpus.partition(split);
         if partition.num_users() > 0 && others.is_empty() {
-            (others, of_others) = losses_of(&finished, &partition, most)?;
+            // Held-out users stand in the order of a hash, so the first ones are as good as random.
+            let chosen: Vec<usize> = (0..partition.num_users().min(most)).collect();
+            (others, of_others) = losses_of(&finished, &partition, &chosen)?;
         }
     }
     if others.is_empty() {
@@ -60,19 +66,16 @@ pub fn losses(run_dir: &Path, base: Option<&Path>, most: usize) -> Result<Losses
     })
 }
 
-/// The losses of users of a partition, and their median number of tokens.
-fn losses_of(finished: &Finished, partition: &Partition<'_>, most: usize) -> Result<(Vec<f64>, usize)> {
-    let all = partition.num_users();
-    let mut generator = Randomness::seeded(0).generator(Purpose::Evaluation, 0, 0);
-    let chosen = draws::fixed_size(all, most.min(all), &mut generator);
+/// The losses of chosen users of a partition, and their median number of tokens.
+fn losses_of(finished: &Finished, partition: &Partition<'_>, chosen: &[usize]) -> Result<(Vec<f64>, usize)> {
     let examples = || chosen.iter().flat_map(|&user| partition.user(user).examples());
     let longest = examples().map(<[u32]>::len).max().unwrap_or(0);
     let mut worker = finished.model.worker(BATCH, BATCH * longest);
     let mut losses = Vec::with_capacity(chosen.len());
     let mut tokens: Vec<usize> = Vec::with_capacity(chosen.len());
-    for &user in &chosen {
+    for &user in chosen {
         let user = partition.user(user);
-        let set = EvaluationSet::of(user.examples().collect(), partition.special());
+        let set = EvaluationSet::of_user(user.examples(), partition.special());
         let (_, loss) = set.measure(worker.as_mut(), &finished.parameters, EosTargets::Included)?;
         losses.push(loss);
         tokens.push(user.num_tokens());

@@ -35,7 +35,7 @@ pub struct PersonalizeOptions {
     /// The partition whose users personalise.
     #[serde(skip)]
     pub split: EvaluationSplit,
-    /// Max number of its users, chosen once at random; all by default.
+    /// Max number of its users, the first ones in the order of evaluations; all by default.
     #[serde(rename = "most_users")]
     pub max_users: Option<usize>,
     /// Local epochs.
@@ -147,11 +147,7 @@ pub fn personalize(
         .filter(|&user| partition.user(user).num_examples() > 1)
         .collect();
     let mut too_small = partition.num_users() - chosen.len();
-    if let Some(max) = options.max_users.filter(|&max| max < chosen.len()) {
-        let mut generator = randomness.generator(Purpose::Evaluation, 0, 0);
-        let places = draws::fixed_size(chosen.len(), max, &mut generator);
-        chosen = places.into_iter().map(|place| chosen[place]).collect();
-    }
+    chosen.truncate(options.max_users.unwrap_or(usize::MAX));
     let examples = || chosen.iter().flat_map(|&user| partition.user(user).examples());
     let longest = examples().map(<[u32]>::len).max().unwrap_or(0);
     observer.on_round_start(0, chosen.len());
@@ -236,7 +232,7 @@ impl<'a> Local<'a> {
     fn personalize(&mut self, user: &User<'_>, index: usize, randomness: &Randomness) -> Result<Outcome> {
         let mut own: Vec<&[u32]> = user.examples().collect();
         // In the order in which they were written: the past is trained on, the rest evaluated.
-        let held_out = EvaluationSet::of(own.split_off(own.len() / 2), self.special);
+        let held_out = EvaluationSet::of_user(own.split_off(own.len() / 2).into_iter(), self.special);
         let eos = self.options.eos;
         let before = held_out.measure(self.worker.as_mut(), self.start, eos)?;
         let trained = self.train(&mut own, index, randomness);

@@ -124,7 +124,7 @@ impl<'a> Pretraining<'a> {
         let workers = (0..inputs.options.threads.max(1))
             .map(|_| PartWorker::new(inputs.model, longest))
             .collect();
-        let periodic = inputs.evaluation_set(config.evaluation.max_tokens, &randomness, 0)?;
+        let periodic = inputs.evaluation_set(config.evaluation.sample_tokens())?;
         let checkpoint = match inputs.options.resume {
             true => {
                 let name = inputs.model_name();
@@ -226,16 +226,7 @@ impl<'a> Pretraining<'a> {
                 self.checkpoint()?;
             }
             if evaluates {
-                let eos = config.evaluation.eos;
-                let threads = self.inputs.options.threads;
-                let metrics = self.periodic.evaluate(
-                    self.inputs.model,
-                    &self.parameters,
-                    eos,
-                    false,
-                    threads,
-                    self.inputs.observer,
-                )?;
+                let metrics = self.inputs.measured(&self.periodic, &self.parameters, false)?;
                 self.record_evaluation(metrics)?;
             }
         }
@@ -342,21 +333,15 @@ impl<'a> Pretraining<'a> {
             directory,
             corpus,
             model,
-            options,
             ..
         } = self.inputs;
         let config = &file.config;
-        let limit = config.evaluation.final_max_tokens;
-        let set = self.inputs.evaluation_set(limit, &self.randomness, 1)?;
-        let eos = config.evaluation.eos;
-        let metrics = set.evaluate(
-            model,
-            &self.parameters,
-            eos,
-            true,
-            options.threads,
-            self.inputs.observer,
-        )?;
+        let set = self.inputs.evaluation_set(config.evaluation.final_max_tokens)?;
+        let mut metrics = self.inputs.measured(&set, &self.parameters, true)?;
+        if self.periodic.differs_from(&set) {
+            let sample = self.inputs.measured(&self.periodic, &self.parameters, false)?;
+            metrics.sample = Some(Box::new(sample));
+        }
         self.record_evaluation(metrics.clone())?;
         self.checkpoint()?;
         self.trainings.push(Training::NotPrivate {

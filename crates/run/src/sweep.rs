@@ -13,7 +13,7 @@ use crate::config::{RunConfig, RunFile};
 use crate::driver::CONFIG_FILE;
 use crate::driver::workspace::{CorpusProgress, config_text, trained_model, vocabulary_of};
 use crate::error::{Result, RunError};
-use crate::evaluate::{EvaluationSet, Metrics};
+use crate::evaluate::{EvaluationSet, Metrics, first_sentences};
 use crate::files::names::SWEEP_FILE;
 use crate::files::{self, vocabulary_file};
 use crate::observer::Observer;
@@ -259,7 +259,7 @@ pub fn measure(
     };
     let corpus = Corpus::open(&spec, base, cache, &CorpusProgress(observer))?;
     let users = corpus.partition(Split::Train);
-    let sentences: Vec<&[u32]> = users.users().flat_map(|user| user.examples()).collect();
+    let sentences = first_sentences(&users, None);
     if sentences.is_empty() {
         let hint = "give a text with examples as `private.score.public`";
         return Err(RunError::EmptyPartition { split: "score", hint });

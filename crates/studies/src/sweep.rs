@@ -189,12 +189,12 @@ impl Sweep {
         undertone_report::write(&summary.run_dir)
     }
 
-    /// The comparison of the finished runs.
+    /// The comparison of the finished runs. Their models are measured again on their held-out users, to pair these.
     ///
     /// # Errors
-    /// Run directories that cannot be read.
-    pub fn compare(&self, out: &Path) -> Result<Comparison> {
-        Comparison::of(self, &self.folder(out))
+    /// Run directories that cannot be read. Data that cannot be read is no error: [`Comparison::without_users`] says so.
+    pub fn compare(&self, out: &Path, threads: usize) -> Result<Comparison> {
+        Comparison::of(self, &self.folder(out), threads)
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use anyhow::Context;
 use serde::Serialize;
-use undertone_coordinator::random::Randomness;
 use undertone_coordinator::record::LedgerLine;
 use undertone_coordinator::task::Seeding;
 use undertone_data::{Corpus, CorpusSpec, EosTargets, NoProgress, Split};
@@ -297,7 +296,7 @@ impl Demo<'_> {
         split: EvaluationSplit,
     ) -> anyhow::Result<Metrics> {
         let parameters = task.released(row, shared.blobs.as_ref())?;
-        let set = EvaluationSet::new(&self.corpus, split, None, &Randomness::seeded(0), 1)?;
+        let set = EvaluationSet::new(&self.corpus, split, None)?;
         let threads = self.threads.max(1);
         Ok(set.evaluate(
             task.model.as_ref(),

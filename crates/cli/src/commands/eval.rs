@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use undertone_present::numbers::share;
 use undertone_run::Silent;
 use undertone_run::config::{EosTargets, EvaluationSplit};
 
-use super::train::{measures, percent, threads};
+use super::train::{measures, threads};
 use crate::output::{Output, facts};
 
 /// Arguments of `undertone eval`.
@@ -74,11 +75,19 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
     }
     let mut rows = vec![
         ("partition", split.name().to_owned()),
-        ("top-1 accuracy", percent(metrics.top1)),
-        ("top-3", percent(metrics.top3)),
-        ("top-5", percent(metrics.top5)),
+        ("top-1 accuracy", share(metrics.top1, metrics.top1_standard_error)),
+        ("top-3", share(metrics.top3, metrics.top3_standard_error)),
+        ("top-5", share(metrics.top5, metrics.top5_standard_error)),
     ];
     rows.extend(measures(&metrics));
+    rows.extend(metrics.sample.as_deref().map(|sample| {
+        let top1 = share(sample.top1, sample.top1_standard_error);
+        let targets = sample.targets;
+        (
+            "as during the run",
+            format!("top-1 {top1} on the first {targets} targets"),
+        )
+    }));
     if let Some(head) = &metrics.head_words {
         for (name, histogram) in [
             ("top-10 among 10 most frequent", &head.top10),

@@ -19,7 +19,7 @@ pub(crate) struct PersonalizeArgs {
     /// Personalise for the users of this partition.
     #[arg(long, value_enum, default_value = "test")]
     split: Split,
-    /// Limit the number of users, which are chosen at random (default: all).
+    /// Limit the number of users to the first ones in the order of evaluations (default: all).
     #[arg(long, value_name = "N")]
     users: Option<usize>,
     /// Set the number of passes over each user's training half.

@@ -13,7 +13,7 @@ use undertone_run::config::Override;
 use undertone_run::files::{write_atomic, write_json};
 use undertone_studies::sweep::{Comparison, Sweep, TrialState};
 
-use super::train::{Progress, start_threads};
+use super::train::{Progress, start_threads, threads};
 use crate::output::{Output, facts, value};
 
 /// Arguments of `undertone sweep`.
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &SweepArgs, output: &Output) -> anyhow::Result<()> {
     if !args.compare_only {
         train(&sweep, args, output)?;
     }
-    let comparison = sweep.compare(&args.out)?;
+    let comparison = sweep.compare(&args.out, threads(args.threads))?;
     write(&folder, &comparison)?;
     output.show(&comparison, || {
         format!(

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::Context;
 use indicatif::ProgressBar;
 use undertone_coordinator::record::GuaranteeRecord;
-use undertone_present::numbers::{epsilon_delta, upper_bound};
+use undertone_present::numbers::{epsilon_delta, share, upper_bound};
 use undertone_run::config::{Override, RunFile};
 use undertone_run::evaluate::Metrics;
 use undertone_run::metrics::{EvaluationRecord, RoundRecord, StartRecord};
@@ -218,14 +218,15 @@ impl Observer for Progress {
     }
 
     fn on_evaluation(&self, evaluation: &EvaluationRecord) {
-        let metrics = &evaluation.metrics;
+        // Every line is of equal targets, the first and the last one too.
+        let metrics = evaluation.metrics.on_curve();
         self.say(&format!(
-            "round {:>5}  {:>6.0} s  {} top-1 {:.2} %  top-3 {:.2} %  perplexity {:.1}",
+            "round {:>5}  {:>6.0} s  {} top-1 {}  top-3 {}  perplexity {:.1}",
             evaluation.round,
             evaluation.train_seconds,
             evaluation.split,
-            100.0 * metrics.top1,
-            100.0 * metrics.top3,
+            share(metrics.top1, metrics.top1_standard_error),
+            share(metrics.top3, metrics.top3_standard_error),
             metrics.perplexity,
         ));
     }
@@ -272,14 +273,23 @@ pub(super) fn assumptions(record: &GuaranteeRecord) -> String {
 /// The measures of an evaluation behind the accuracies of words.
 pub(super) fn measures(metrics: &Metrics) -> Vec<(&'static str, String)> {
     let (targets, unknown) = (metrics.targets, metrics.out_of_vocabulary);
-    let mut rows = vec![("top-1, UNK allowed", percent(metrics.top1_all_ids))];
-    rows.extend(
-        metrics
-            .in_vocab_top1
-            .map(|value| ("top-1 in vocabulary", percent(value))),
-    );
+    let all_ids = share(metrics.top1_all_ids, metrics.top1_all_ids_standard_error);
+    let mut rows = vec![("top-1, UNK allowed", all_ids)];
+    rows.extend(metrics.in_vocab_top1.map(|value| {
+        let shown = share(value, metrics.in_vocab_top1_standard_error);
+        ("top-1 in vocabulary", shown)
+    }));
     rows.push(("perplexity", format!("{:.1}", metrics.perplexity)));
     rows.push(("targets", format!("{targets} ({unknown} out of vocabulary)")));
+    rows.extend(metrics.users.map(|users| {
+        let several = metrics.top1_standard_error.is_some();
+        let meaning = if several {
+            "; ± is one standard error over them"
+        } else {
+            ""
+        };
+        ("users", format!("{users}{meaning}"))
+    }));
     rows
 }
 
@@ -289,21 +299,25 @@ pub(super) fn table(summary: &Summary) -> String {
     let mut rows = vec![
         ("rounds", summary.rounds.to_string()),
         ("training time", format!("{:.1} s", summary.train_seconds)),
-        ("top-1 accuracy", percent(metrics.top1)),
+        ("top-1 accuracy", share(metrics.top1, metrics.top1_standard_error)),
     ];
     if let Some(initial) = &summary.initial {
         rows.push((
             "initial model",
             format!(
                 "top-1 {}, perplexity {:.1}; the difference is what this training added",
-                percent(initial.top1),
+                share(initial.top1, initial.top1_standard_error),
                 initial.perplexity
             ),
         ));
     }
     rows.push((
         "top-3, top-5",
-        format!("{}, {}", percent(metrics.top3), percent(metrics.top5)),
+        format!(
+            "{}, {}",
+            share(metrics.top3, metrics.top3_standard_error),
+            share(metrics.top5, metrics.top5_standard_error)
+        ),
     ));
     rows.extend(measures(metrics));
     if let Some(value) = summary.unigram_accuracy {

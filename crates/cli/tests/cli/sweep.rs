@@ -1,6 +1,6 @@
 //! `undertone sweep`.
 
-use crate::support::{Folder, TINY, contains, number};
+use crate::support::{Folder, PUBLIC, TINY, contains, number};
 
 const SWEEP: &str = r#"
 name = "noise"
@@ -100,6 +100,50 @@ fn a_sweep_makes_all_runs_once_and_compares_them() {
     assert!(folder.path("runs/noise/accuracy-clip-1.svg").exists());
     let losses = folder.text("runs/noise/loss.svg");
     contains(&losses, "little ... much");
+}
+
+/// Two models that are equal differ by nothing on any user, although nothing seeds their runs.
+#[test]
+#[ignore = "slow"]
+fn an_unseeded_sweep_of_two_equal_models_shows_no_difference() {
+    let folder = Folder::new();
+    let cifg = "family = \"cifg\"\ncells = 12\nembedding = 8\nprojection = 8\n";
+    assert!(PUBLIC.contains(cifg) && TINY.contains("seed = 3\n"));
+    let dplm = "family = \"dplm\"\nembed = 8\nhidden = 12\n";
+    folder.write("public.toml", PUBLIC.replace(cifg, dplm));
+    folder.succeed("pretrain public.toml");
+    folder.write("tiny.toml", TINY.replace("seed = 3\n", ""));
+    let axis = "[[axis]]\nname = \"rate\"\nvalues = [{ name = \"one\" }, { name = \"two\", set = [\"user_update.learning_rate=2\"] }]";
+    let sweep = format!(
+        "name = \"equal\"\nrun = \"tiny.toml\"\nset = [\"rounds=2\", \"clip.norm=1e-8\", \"evaluation.every=1\", \
+         \"initial_model='runs/public/model.safetensors'\"]\n{axis}\n"
+    );
+    folder.write("sweep.toml", sweep);
+    let said = folder.json("sweep sweep.toml");
+    assert!(said["without_users"].is_null(), "{said}");
+    let row = &said["rows"][1];
+    for difference in [&row["difference"], &row["loss_difference"]] {
+        assert!(number(&difference["mean"]).abs() < 1e-6, "{row}");
+        assert!(number(&difference["standard_error"]) < 1e-6, "{row}");
+    }
+    assert_eq!(said["rows"][0]["top1"], row["top1"]);
+    assert!(number(&row["top1"]["standard_error"]) > 0.0, "{row}");
+    let table = folder.succeed("sweep sweep.toml --compare-only");
+    contains(&table, "+0.00 ± 0.00 ... +0.0000 ± 0.0000");
+    // The curve goes to the last round, on the sample of all evaluations.
+    let rounds: Vec<&serde_json::Value> = (row["curve"].as_array().expect("a curve").iter())
+        .map(|point| &point[0])
+        .collect();
+    assert_eq!(rounds, [0, 1, 2]);
+    // Without the corpus the runs' own figures stand, and the table says so.
+    let path = folder.path("runs/equal/two/vocab.txt");
+    let words = std::fs::read_to_string(&path).expect("words");
+    std::fs::write(&path, words.replacen('\n', "x\n", 1)).expect("writing");
+    let table = folder.succeed("sweep sweep.toml --compare-only");
+    contains(
+        &table,
+        "Standard errors say nothing of the held-out users ... two: ",
+    );
 }
 
 #[test]

@@ -36,22 +36,23 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Evaluates the model on the sentences of the last evaluation.
+    /// Evaluates the model on the sentences of the last evaluation, and beside them on those of the evaluations on the way.
     pub(super) fn evaluate_whole(&mut self, head: &RunHead) -> Result<Metrics> {
         let evaluation = &self.config.evaluation;
         let (split, limit) = (evaluation.split, evaluation.final_max_tokens);
-        let set = EvaluationSet::new(self.corpus, split, limit, &self.randomness, 1)?;
-        let (model, threads) = (self.model.as_ref(), self.options.threads);
-        let metrics = set.evaluate(
-            model,
-            head.parameters(),
-            evaluation.eos,
-            true,
-            threads,
-            self.observer,
-        )?;
+        let set = EvaluationSet::new(self.corpus, split, limit)?;
+        let mut metrics = self.measured(&set, head, true)?;
+        if self.periodic.differs_from(&set) {
+            metrics.sample = Some(Box::new(self.measured(&self.periodic, head, false)?));
+        }
         self.record_evaluation(head.round(), metrics.clone())?;
         Ok(metrics)
+    }
+
+    pub(super) fn measured(&self, set: &EvaluationSet, head: &RunHead, head_words: bool) -> Result<Metrics> {
+        let (model, eos) = (self.model.as_ref(), self.config.evaluation.eos);
+        let threads = self.options.threads;
+        set.evaluate(model, head.parameters(), eos, head_words, threads, self.observer)
     }
 
     /// The evaluation of the initial model that the run recorded before its first round, in this process or an earlier one.

@@ -27,7 +27,7 @@ use super::plan_inputs::{named_strategy, vocabulary_cost};
 use super::workspace::{self, RunDirectory, RunFiles};
 use super::{Observer, Run, RunOptions, example_counts};
 use crate::checkpoint::Checkpoint;
-use crate::config::{EvaluationConfig, RunConfig, RunFile};
+use crate::config::{RunConfig, RunFile};
 use crate::engine;
 use crate::error::{Result, RunError};
 use crate::evaluate::EvaluationSet;
@@ -133,10 +133,8 @@ impl<'a> Run<'a> {
             &identity,
         );
         start.warning = plan.warning(&config.task, model.layout(), config.initial_model.is_some())?;
-        let EvaluationConfig {
-            split, max_tokens, ..
-        } = config.evaluation;
-        let periodic = EvaluationSet::new(corpus, split, max_tokens, &randomness, 0)?;
+        let evaluation = &config.evaluation;
+        let periodic = EvaluationSet::new(corpus, evaluation.split, evaluation.sample_tokens())?;
         let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
         let mut parameters = starting_parameters(
             &config.task.model,

@@ -205,11 +205,7 @@ impl Run<'_> {
     }
 
     fn evaluate_periodic(&mut self, head: &RunHead) -> Result<()> {
-        let eos = self.config.evaluation.eos;
-        let (model, threads) = (self.model.as_ref(), self.options.threads);
-        let metrics = self
-            .periodic
-            .evaluate(model, head.parameters(), eos, false, threads, self.observer)?;
+        let metrics = self.measured(&self.periodic, head, false)?;
         self.record_evaluation(head.round(), metrics)
     }
 

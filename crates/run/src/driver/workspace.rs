@@ -441,6 +441,8 @@ pub(crate) struct Trained {
     pub(crate) model: ModelSpec,
     #[serde(default)]
     pub(crate) audit: Option<AuditConfig>,
+    #[serde(default)]
+    pub(crate) evaluation: EvaluationConfig,
 }
 
 impl Trained {

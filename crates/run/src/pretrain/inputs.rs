@@ -7,11 +7,10 @@ use super::{NOT_PRIVATE, PretrainFile};
 use crate::driver::RunOptions;
 use crate::driver::workspace::{self, RunDirectory};
 use crate::error::Result;
-use crate::evaluate::EvaluationSet;
+use crate::evaluate::{EvaluationSet, Metrics};
 use crate::metrics::StartRecord;
 use crate::observer::Observer;
 use undertone_coordinator::identity::ModelIdentity;
-use undertone_coordinator::random::Randomness;
 use undertone_coordinator::record::PrivacyReport;
 
 /// The inputs of a pre-training, which do not change.
@@ -28,15 +27,20 @@ pub(super) struct TrainingInputs<'a> {
 }
 
 impl TrainingInputs<'_> {
-    /// The held-out text of the configured split; `which` distinguishes the last evaluation from those before it.
-    pub(super) fn evaluation_set(
+    /// The held-out text of the configured split, within a limit.
+    pub(super) fn evaluation_set(&self, max_tokens: Option<u64>) -> Result<EvaluationSet> {
+        EvaluationSet::new(self.corpus, self.file.config.evaluation.split, max_tokens)
+    }
+
+    /// Measures parameters on an evaluation set.
+    pub(super) fn measured(
         &self,
-        max_tokens: Option<u64>,
-        randomness: &Randomness,
-        which: u64,
-    ) -> Result<EvaluationSet> {
-        let split = self.file.config.evaluation.split;
-        EvaluationSet::new(self.corpus, split, max_tokens, randomness, which)
+        set: &EvaluationSet,
+        parameters: &[f32],
+        head_words: bool,
+    ) -> Result<Metrics> {
+        let (eos, threads) = (self.file.config.evaluation.eos, self.options.threads);
+        set.evaluate(self.model, parameters, eos, head_words, threads, self.observer)
     }
 
     pub(super) fn start_record(&self) -> StartRecord {

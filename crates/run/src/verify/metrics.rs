@@ -1,6 +1,10 @@
 //! `metrics.jsonl` against ledger and configuration: each figure that they determine, and the order of the records.
 
+mod evaluation;
+
 use sha2::{Digest, Sha256};
+
+use undertone_data::Vocab;
 
 use super::mechanism::keys_of;
 use super::same::exactly;
@@ -13,6 +17,7 @@ use crate::files::{Line, Lines};
 use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
 use crate::task;
 use crate::work_items::work_items;
+use evaluation::{Measured, possible_over_users};
 use undertone_coordinator::account::Account;
 use undertone_coordinator::adaptive_clip::AdaptiveClip;
 use undertone_coordinator::plan::Spending;
@@ -45,6 +50,7 @@ pub(super) fn agree(run: &Run<'_>) -> Check {
     let epsilons = check.keep(epsilons(run, &stated(run, rest))).unwrap_or_default();
     let mut rounds: Vec<&RoundRecord> = Vec::new();
     let mut evaluations = vec![0_u64; run.entries.len() + 1];
+    let mut curve = None;
     for (line, number) in rest.iter().zip(2..) {
         match line {
             MetricsLine::Start(_) => {
@@ -54,7 +60,8 @@ pub(super) fn agree(run: &Run<'_>) -> Check {
                 if let Some(count) = evaluations.get_mut(rounds.len()) {
                     *count += 1;
                 }
-                check_evaluation(run, record, &rounds, number, &mut check);
+                check_evaluation(run, vocabulary, record, &rounds, number, &mut check);
+                check_curve(record, &mut curve, number, &mut check);
             }
             MetricsLine::Round(record) => {
                 let index = rounds.len();
@@ -389,6 +396,7 @@ fn check_adaptive(run: &Run<'_>, rounds: &[&RoundRecord], check: &mut Check) {
 
 fn check_evaluation(
     run: &Run<'_>,
+    vocabulary: &Vocab,
     record: &EvaluationRecord,
     rounds: &[&RoundRecord],
     line: usize,
@@ -409,10 +417,37 @@ fn check_evaluation(
         ..record.clone()
     };
     check.agree(&place, &expected, record);
-    possible_metrics(&format!("{place}.metrics"), &record.metrics, check);
+    let measured = Measured {
+        vocabulary,
+        eos: config.evaluation.eos,
+    };
+    possible_metrics(&format!("{place}.metrics"), &record.metrics, measured, check);
+    let between = rounds.len() < run.entries.len() && !rounds.is_empty();
+    let equal = config.evaluation.sample_tokens() == config.evaluation.final_max_tokens;
+    if record.metrics.sample.is_some() && (between || equal) {
+        let why = match equal {
+            true => "all evaluations have one limit",
+            false => "only the first and the last evaluation have one",
+        };
+        check.problem(format!("{place}.metrics.sample: {why}"));
+    }
 }
 
-fn possible_metrics(place: &str, metrics: &Metrics, check: &mut Check) {
+/// Checks that all evaluations of one curve are of the same targets. Older versions drew other users in each process.
+fn check_curve(record: &EvaluationRecord, curve: &mut Option<[u64; 2]>, line: usize, check: &mut Check) {
+    let point = record.metrics.on_curve();
+    let Some(users) = point.users else { return };
+    let [expected, targets] = *curve.get_or_insert([users, point.targets]);
+    if [expected, targets] != [users, point.targets] {
+        check.wrong(
+            format!("{METRICS_FILE}, line {line}, evaluation.metrics"),
+            format!("the {targets} targets of {expected} users of the evaluation before it"),
+            format!("{} of {users}", point.targets),
+        );
+    }
+}
+
+fn possible_metrics(place: &str, metrics: &Metrics, measured: Measured<'_>, check: &mut Check) {
     let at = |name: &str| format!("{place}.{name}");
     let targets = metrics.targets as f64;
     let unknown = metrics.out_of_vocabulary as f64;
@@ -454,6 +489,7 @@ fn possible_metrics(place: &str, metrics: &Metrics, check: &mut Check) {
             }
         }
     }
+    possible_over_users(place, metrics, measured, check);
 }
 
 /// Checks that the model was evaluated when the configuration says so, and at the end.

@@ -4,6 +4,7 @@
 mod bounded;
 mod copies;
 mod engines;
+mod evaluation;
 mod forger;
 mod holdback;
 mod interrupted;

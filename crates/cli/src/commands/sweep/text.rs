@@ -1,21 +1,28 @@
 //! A comparison as a table, on the terminal and as Markdown.
 
-use undertone_present::numbers::{epsilon_delta, number};
+use undertone_present::numbers::{epsilon_delta, number, share};
 use undertone_present::table::grid;
 use undertone_studies::sweep::{Comparison, Difference, Row, Spread};
+
+use crate::output::value;
 
 /// The table for the terminal.
 pub(super) fn table(comparison: &Comparison) -> String {
     let rows = comparison.rows.iter().map(cells);
-    let table = grid(header(comparison), rows, comparison.axes.len());
-    match comparison.trials - comparison.finished {
-        0 => table,
-        left => format!(
-            "{table}\n\n{left} of {} runs have not finished.",
-            comparison.trials
-        ),
+    let mut text = grid(header(comparison), rows, comparison.axes.len());
+    let left = comparison.trials - comparison.finished;
+    if left > 0 {
+        text += &format!("\n\n{left} of {} runs have not finished.", comparison.trials);
     }
+    if let Some(why) = &comparison.without_users {
+        text += &format!("\n\n{NO_USERS} ({}).", value(why));
+    }
+    text
 }
+
+/// Stands where the users of a run could not be measured again.
+const NO_USERS: &str =
+    "Standard errors say nothing of the held-out users, because a run could not be measured again";
 
 /// The comparison as a Markdown document.
 pub(super) fn markdown(comparison: &Comparison) -> String {
@@ -33,9 +40,12 @@ pub(super) fn markdown(comparison: &Comparison) -> String {
     for row in &comparison.rows {
         text += &line(&cells(row));
     }
-    text += "\nValues are means over the seeds ± the sample standard deviation. Differences compare with the first value of the last \
-             axis, seed by seed: mean ± standard error. Their units are percentage points of top-1 in vocabulary and nats of \
-             loss (the logarithm of perplexity).\n";
+    text += "\nValues are means over the seeds. Differences compare with the first value of the last axis, seed by seed and user by \
+             user. Their units are percentage points of top-1 in vocabulary and nats of loss (the logarithm of perplexity). ± is one \
+             standard error, over the held-out users and, with several seeds, over the seeds too.\n";
+    if let Some(why) = &comparison.without_users {
+        text += &format!("\n{NO_USERS} ({why}).\n");
+    }
     if comparison.rows.iter().any(|row| row.is_estimate) {
         text += "\nEstimates are the guarantees that larger runs with this noise would have. They do not apply to these runs.\n";
     }
@@ -60,10 +70,7 @@ fn header(comparison: &Comparison) -> Vec<String> {
 }
 
 fn cells(row: &Row) -> Vec<String> {
-    let percent = |spread: &Spread| match spread.deviation {
-        Some(deviation) => format!("{:.2} ± {:.2} %", 100.0 * spread.mean, 100.0 * deviation),
-        None => format!("{:.2} %", 100.0 * spread.mean),
-    };
+    let percent = |spread: &Spread| share(spread.mean, spread.standard_error);
     let none = || "–".to_owned();
     let difference = |difference: &Option<Difference>, scale: f64, digits: usize| {
         difference.map_or_else(

@@ -1,0 +1,139 @@
+use undertone_data::{CorpusSpec, NoProgress, SourceSpec, Split, SyntheticSource};
+use undertone_models::ModelSpec;
+
+use super::*;
+use crate::observer::Silent;
+
+fn corpus(folder: &std::path::Path) -> Corpus {
+    let source = SourceSpec::Synthetic(SyntheticSource {
+        users: 300,
+        words: 40,
+        ..SyntheticSource::default()
+    });
+    Corpus::open(&CorpusSpec::new(source, None), folder, folder, &NoProgress).unwrap()
+}
+
+/// A small model with random parameters, which predicts something else after each word.
+fn model(corpus: &Corpus) -> (Box<dyn SequenceModel>, Vec<f32>) {
+    let spec: ModelSpec = serde_json::from_str(r#"{"family": "dplm", "embed": 6, "hidden": 8}"#).unwrap();
+    let model = spec.build(corpus.vocab().len()).unwrap();
+    let parameters = model.initial_params(5).into_iter().map(|value| 4.0 * value);
+    (model, parameters.collect())
+}
+
+/// A smaller limit reads the first sentences of a larger one, user by user, and stops at the first sentence beyond it.
+#[test]
+fn a_smaller_limit_reads_a_prefix_of_a_larger_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = corpus(folder.path());
+    let partition = corpus.partition(Split::Validation);
+    let all = first_sentences(&partition, None);
+    assert_eq!(all.len(), partition.num_examples());
+    assert!(all.is_sorted_by_key(|&(user, _)| user));
+    let mut before = 0;
+    for limit in [1, 7, 100, 101, 500, 1000, u64::MAX] {
+        let some = first_sentences(&partition, Some(limit));
+        assert_eq!(some, all[..some.len()], "{limit}");
+        let tokens = |sentences: &[(u32, &[u32])]| -> usize {
+            sentences.iter().map(|(_, sentence)| sentence.len()).sum()
+        };
+        assert!(some.len() == all.len() || tokens(&some) as u64 >= limit);
+        assert!((tokens(&some[..some.len() - 1]) as u64) < limit);
+        assert!(some.len() >= before);
+        before = some.len();
+    }
+}
+
+/// Each user is measured alone, and the standard errors follow from their figures by the formula.
+#[test]
+fn standard_errors_are_those_of_users_measured_one_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = corpus(folder.path());
+    let (model, parameters) = model(&corpus);
+    let eos = EosTargets::Excluded;
+    let set = EvaluationSet::new(&corpus, EvaluationSplit::Validation, None).unwrap();
+    let metrics = set
+        .evaluate(model.as_ref(), &parameters, eos, false, 3, &Silent)
+        .unwrap();
+    let partition = corpus.partition(Split::Validation);
+    let mut worker = model.worker(BATCH, BATCH * set.longest);
+    let alone: Vec<(Metrics, f64)> = partition
+        .users()
+        .map(|user| EvaluationSet::of_user(user.examples(), set.special))
+        .map(|set| set.measure(worker.as_mut(), &parameters, eos).unwrap())
+        .collect();
+    let targets: u64 = alone.iter().map(|(metrics, _)| metrics.targets).sum();
+    assert_eq!(
+        (metrics.targets, metrics.users),
+        (targets, Some(alone.len() as u64))
+    );
+    let error = |share: f64, of: &dyn Fn(&(Metrics, f64)) -> f64| {
+        let n = alone.len() as f64;
+        let residual = |user: &(Metrics, f64)| user.0.targets as f64 * (of(user) - share);
+        let squares: f64 = alone.iter().map(|user| residual(user).powi(2)).sum();
+        (n / (n - 1.0) * squares).sqrt() / targets as f64
+    };
+    for (got, expected) in [
+        (
+            metrics.top1_standard_error,
+            error(metrics.top1, &|user| user.0.top1),
+        ),
+        (
+            metrics.top3_standard_error,
+            error(metrics.top3, &|user| user.0.top3),
+        ),
+        (
+            metrics.top5_standard_error,
+            error(metrics.top5, &|user| user.0.top5),
+        ),
+        (
+            metrics.top1_all_ids_standard_error,
+            error(metrics.top1_all_ids, &|user| user.0.top1_all_ids),
+        ),
+        // All words of the population are known.
+        (
+            metrics.in_vocab_top1_standard_error,
+            error(metrics.top1, &|user| user.0.top1),
+        ),
+        (
+            metrics.loss_standard_error,
+            error(metrics.perplexity.ln(), &|user| user.1),
+        ),
+    ] {
+        let got = got.unwrap();
+        assert!(
+            got > 0.0 && (got / expected - 1.0).abs() < 1e-6,
+            "{got} {expected}"
+        );
+    }
+    // The same targets with another model: no user differs from itself, and most differ between the models.
+    let by_user = |parameters: &[f32]| {
+        set.by_user(model.as_ref(), parameters, ("all".to_owned(), eos), 2, &Silent)
+            .unwrap()
+    };
+    let (one, again) = (by_user(&parameters), by_user(&parameters));
+    assert!(one.same_users(&again) && one.users() == alone.len());
+    assert_eq!(
+        standard_error(&one.influence(Measure::Top1)),
+        metrics.top1_standard_error
+    );
+    let other = by_user(&vec![0.01; parameters.len()]);
+    let paired = |other: &UserCounts| {
+        let (one, other) = (one.influence(Measure::Loss), other.influence(Measure::Loss));
+        let pairs = one.iter().zip(&other).map(|(one, other)| one - other);
+        standard_error(&pairs.collect::<Vec<_>>()).unwrap()
+    };
+    assert_eq!(paired(&again), 0.0);
+    assert!(paired(&other) > 0.0);
+}
+
+/// Files of older versions lack the fields, and a line of them is written again as it was read.
+#[test]
+fn old_measures_are_read_and_written_without_the_new_fields() {
+    let old = "{\"top1\":0.25,\"top3\":0.5,\"top5\":0.5,\"top1_all_ids\":0.25,\"in_vocab_top1\":0.25,\"perplexity\":12.5,\
+               \"targets\":4,\"out_of_vocabulary\":0}";
+    let metrics: Metrics = serde_json::from_str(old).unwrap();
+    assert_eq!((metrics.users, metrics.top1_standard_error), (None, None));
+    assert_eq!(metrics.on_curve(), &metrics);
+    assert_eq!(serde_json::to_string(&metrics).unwrap(), old);
+}
