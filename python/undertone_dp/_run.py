@@ -303,12 +303,21 @@ class Run:
 
     def _repr_html_(self) -> str:
         facts = [("run", self.name), ("finished", str(self.finished)), ("rounds", str(len(self._data["rounds"])))]
+        if self._data["evaluations"]:
+            last = self._data["evaluations"][-1]
+            facts.append((f"top-1 on {last['split']}", _share(last["metrics"])))
         for name in ("planned", "guarantee", "worst_case", "estimate"):
             if (guarantee := getattr(self, name)) is not None:
                 facts.append((name.replace("_", " "), str(guarantee)))
         facts += [("warning", warning) for warning in self.warnings]
         rows = "".join(f"<tr><th>{_escape(name)}</th><td>{_escape(value)}</td></tr>" for name, value in facts)
         return f"<table>{rows}</table>"
+
+
+def _share(metrics: Mapping[str, Any]) -> str:
+    """The accuracy of an evaluation with its standard error over users, where there is one."""
+    error = metrics.get("top1_standard_error")
+    return f"{100 * metrics['top1']:.2f} %" + ("" if error is None else f" ± {100 * error:.2f}")
 
 
 def _escape(text: str) -> str:
@@ -402,5 +411,6 @@ class _Bar:
             sys.stderr.write(f"\rrounds {bar} {self._done}/{self._rounds}{shown}  ")
         elif kind == "evaluation":
             metrics = record["metrics"]
-            sys.stderr.write(f"\rround {record['round']}: {record['split']} top-1 {100 * metrics['top1']:.2f} %\n")
+            shown = _share(metrics.get("sample", metrics))
+            sys.stderr.write(f"\rround {record['round']}: {record['split']} top-1 {shown}\n")
         sys.stderr.flush()
