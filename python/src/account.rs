@@ -177,8 +177,11 @@ impl PyAccountant {
     /// (0.126937, 0.678818)
     fn delta(&self, py: Python<'_>, epsilon: f64) -> Answer<f64> {
         let state = self.copy();
-        at_any_epsilon(epsilon, |size| {
-            Ok(py.detach(|| state.delta_for(size))?.delta.get())
+        py.detach(|| {
+            if epsilon < 0.0 {
+                return Ok(state.delta_at(epsilon)?);
+            }
+            Ok(state.delta_for(Epsilon::new(epsilon)?)?.delta.get())
         })
     }
 
@@ -231,6 +234,16 @@ impl PyAccountant {
     fn true_positive_rate(&self, py: Python<'_>, false_positive_rate: f64) -> Answer<f64> {
         let state = self.copy();
         Ok(py.detach(|| state.true_positive_rate(false_positive_rate))?)
+    }
+
+    /// The epsilon that holds without any delta; infinite where an event has none, or states a delta of its own.
+    fn _pure_epsilon(&self) -> f64 {
+        let state = self.lock();
+        let states_delta = |event: &Event| matches!(event, Event::ApproximateDp { delta: Some(_), .. });
+        if state.events().any(|(event, _)| states_delta(event)) {
+            return f64::INFINITY;
+        }
+        state.pure_epsilon().map_or(f64::INFINITY, Epsilon::get)
     }
 
     /// The distinct events composed so far, each with its number of rounds.
@@ -308,20 +321,6 @@ impl PyAccountant {
         );
         Ok((make, state.into_pyobject(py)?))
     }
-}
-
-/// Delta at an epsilon of any sign, from deltas at its size.
-///
-/// With the neighbours' roles exchanged, `delta(-e) = 1 - exp(-e) (1 - delta(e))`. It grows with `delta(e)`, which is the larger of both
-/// directions, so an upper bound gives an upper bound.
-pub(crate) fn at_any_epsilon(epsilon: f64, delta_at: impl FnOnce(Epsilon) -> Answer<f64>) -> Answer<f64> {
-    if epsilon.is_nan() || epsilon >= 0.0 {
-        return delta_at(Epsilon::new(epsilon)?);
-    }
-    let exchanged = delta_at(Epsilon::new(-epsilon)?)?;
-    let delta = epsilon.exp().mul_add(exchanged, -epsilon.exp_m1());
-    // PRIVACY: up by more than the three roundings took.
-    Ok((delta * (1.0 + 4.0 * f64::EPSILON)).min(1.0))
 }
 
 /// A copy of a pickled accountant.

@@ -1,9 +1,10 @@
 //! Closed forms: one Gaussian, concentrated privacy, groups.
 
 use pyo3::prelude::*;
-use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, Rho, gaussian, group, zcdp};
+use undertone_accounting::{
+    Accountant, Delta, Epsilon, Event, NoiseMultiplier, Recipe, Rho, gaussian, group, zcdp,
+};
 
-use crate::account::at_any_epsilon;
 use crate::count;
 use crate::error::Answer;
 
@@ -25,7 +26,12 @@ pub(crate) fn gaussian_epsilon(noise_multiplier: f64, delta: f64) -> Answer<f64>
 #[pyfunction]
 pub(crate) fn gaussian_delta(noise_multiplier: f64, epsilon: f64) -> Answer<f64> {
     let z = NoiseMultiplier::new(noise_multiplier)?;
-    at_any_epsilon(epsilon, |size| Ok(gaussian::delta(z, size)))
+    if epsilon < 0.0 {
+        let mut accountant = Accountant::new(Recipe::ExactGaussian);
+        accountant.compose(&Event::Gaussian { noise_multiplier: z }, 1)?;
+        return Ok(accountant.delta_at(epsilon)?);
+    }
+    Ok(gaussian::delta(z, Epsilon::new(epsilon)?))
 }
 
 /// The smallest noise multiplier at which one Gaussian release holds `(epsilon, delta)`.

@@ -304,6 +304,12 @@ def test_calibration_to_an_epsilon_of_zero_ends_at_the_least_noise():
     assert rounds == 6
 
 
+def test_the_least_noise_for_an_epsilon_of_zero_is_that_of_the_search_of_all():
+    target = dp.pld.common.DifferentialPrivacyParameters(0.0, 1e-3)
+    # `-1 / (2 ln(1 - delta))`
+    assert dp.pld.accountant.get_smallest_laplace_noise(target) == pytest.approx(499.749958312, rel=1e-6)
+
+
 def expected():
     """Outcomes that are checked in, by test function; what follows a `#` is the reason of a failure."""
     lines = (pathlib.Path(__file__).parent / "compat.txt").read_text().splitlines()

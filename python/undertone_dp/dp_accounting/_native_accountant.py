@@ -253,7 +253,7 @@ class NativeAccountant(privacy_accountant.PrivacyAccountant):
 
     def _pure_epsilon(self) -> float:
         """Epsilon at delta 0."""
-        return sum(count * _pure(event, self._adjacency) for event, count in self._accountant.events)
+        return self._accountant._pure_epsilon()
 
     def get_epsilon(self, target_delta: float) -> float:
         """An epsilon that holds at `target_delta`; infinite where none does."""
@@ -313,23 +313,3 @@ def _of_half_sensitivity(event: Any) -> udp.Event:
             return event.replace(event=_of_half_sensitivity(inner))
         case _:
             return event
-
-
-def _pure(event: Any, adjacency: str) -> float:
-    factor = 2 if adjacency == "replace-one" else 1
-    match event:
-        case udp.Event.Laplace(scale):
-            return factor / scale
-        case udp.Event.DiscreteLaplace(parameter, sensitivity):
-            return parameter * factor * sensitivity
-        case udp.Event.BoundedRange(epsilon) | udp.Event.ApproximateDp(epsilon, None):
-            return epsilon
-        case udp.Event.RandomizedResponse(buckets, noise):
-            rise = math.log1p(buckets * (1 - noise) / noise)
-            # A user who is zeroed answers uniformly: with probability 1 / buckets instead of noise / buckets.
-            return max(rise + math.log(noise), -math.log(noise)) if adjacency == "zero-out" else rise
-        case udp.Event.PoissonSampled(q, inner):
-            epsilon = _pure(inner, adjacency)
-            return math.log1p(q * math.expm1(epsilon)) if epsilon < 700 else epsilon
-        case _:
-            return math.inf

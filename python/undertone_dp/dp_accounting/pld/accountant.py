@@ -31,7 +31,8 @@ def _least(make: Callable[[float], udp.Event], rounds: int, target: Any, largest
         lambda noise: [(make(noise), rounds)],
         epsilon=target.epsilon,
         delta=target.delta,
-        between=(smallest, largest),
+        # The last digit of a loss distribution may miss the target where a closed form meets it.
+        between=(smallest, 2 * largest),
         decreasing=True,
         recipe="pld",
     )
