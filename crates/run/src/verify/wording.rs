@@ -68,7 +68,8 @@ const FAULTY: [Faulty; 2] = [
         now: "Each was bounded here, whatever it held. The guarantee assumes that a unit's update is a function of that unit and of \
             the released model alone, and of no other unit. It covers the released averages",
         fault: "the statements lack a condition of the guarantee: a unit's update is a function of that unit and of the released model \
-            alone. An earlier version wrote them",
+            alone. An earlier version wrote them, whose PyTorch optimizer kept local steps of fused optimizers, `.data` and numpy in the \
+            model: train anew if units took such steps",
     },
     Faulty {
         earlier: "The guarantee assumes that it computes what its program says, and that a unit's update is computed from that unit and \
