@@ -45,3 +45,34 @@ def test_a_wrong_norm_of_the_audited_unit_stops_the_round(tmp_path):
         dp.step()
     with pytest.raises(udp.SessionError, match="gave a wrong norm or sum"):
         dp.step()
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_unit_leaves_neither_local_training_nor_a_state_of_the_generator(tmp_path, fused):
+    dp = optimizer(tmp_path, on_device=True)
+    parameters = [parameter for group in dp.inner.param_groups for parameter in group["params"]]
+    for round in dp:
+        before = [parameter.detach().clone() for parameter in parameters]
+        state, drawn = torch.cuda.get_rng_state(), []
+        for unit in range(4):
+            with dp.unit(unit):
+                drawn.append(torch.rand(2, device="cuda").tolist())
+                dp._flat.fill_(0.5)
+                torch.optim.Adam(parameters, lr=0.1, fused=fused).step()
+            assert all(torch.equal(one, other) for one, other in zip(parameters, before))
+        assert torch.equal(torch.cuda.get_rng_state(), state) and len(set(map(tuple, drawn))) == 4
+        dp.step()
+
+
+def test_a_change_between_units_is_named_before_its_unit_counts(tmp_path):
+    dp = optimizer(tmp_path, on_device=True)
+    parameters = [parameter for group in dp.inner.param_groups for parameter in group["params"]]
+    next(iter(dp))
+    parameters[1].data[2] += 1e-7
+    with dp.unit(0):
+        dp._flat.fill_(0.1)
+    with pytest.raises(RuntimeError, match="p1: expected the parameter that the last step released"), dp.unit(1):
+        dp._flat.fill_(0.1)
+    parameters[2].data[3] += 1e-7
+    with pytest.raises(RuntimeError, match="p2: expected the parameter that the last step released"):
+        dp.step()
