@@ -4,6 +4,7 @@ import collections
 import hashlib
 import json
 import random
+import types
 
 import pytest
 
@@ -233,6 +234,34 @@ def test_inner_does_not_step_by_the_gradient_of_a_person(tmp_path):
     next(iter(dp))
     dp.finish(model.state_dict())
     dp.inner.step()
+
+
+class Wrapped:
+    """A wrapper of an optimizer, as that of Accelerate."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    param_groups = property(lambda self: self.optimizer.param_groups)
+    state = property(lambda self: self.optimizer.state)
+
+    def step(self):
+        self.optimizer.step()
+
+
+def test_an_optimizer_inside_a_wrapper_does_not_step_in_a_round_either(tmp_path):
+    model = make_model()
+    inner = Wrapped(torch.optim.SGD(model.named_parameters(), lr=0.1))
+    dp = udp.torch.PrivateOptimizer(inner, out=tmp_path / "a", config=EVERYONE, users=3)
+    next(iter(dp))
+    for step in (inner.step, inner.optimizer.step):
+        with pytest.raises(RuntimeError, match="a round is open"), dp.unit(0):
+            step()
+    dp.step()
+    with pytest.raises(TypeError, match="inner: expected an optimizer of torch.optim or a wrapper of one, got Wrapped"):
+        bare = Wrapped(types.SimpleNamespace(param_groups=inner.param_groups, state={}))
+        udp.torch.PrivateOptimizer(bare, out=tmp_path / "b", config=EVERYONE, users=3)
+    assert not (tmp_path / "b").exists()
 
 
 def test_units_do_not_overlap(tmp_path):

@@ -98,15 +98,17 @@ class Parameters:
             for name, parameter in parameters.items():
                 if parameter.requires_grad == frozen:
                     raise RuntimeError(
-                        f"{name}: requires_grad was {not frozen} when the session was made, and is {frozen} now: make a new PrivateOptimizer "
-                        "for other parameters"
+                        f"{name}: requires_grad was {not frozen} when the session was made, and is {frozen} now: make a new "
+                        "PrivateOptimizer for other parameters"
                     )
         known = {id(parameter) for parameter in (*self.stepped.values(), *self.frozen.values())}
         for group in self._inner.param_groups:
             for place, parameter in enumerate(group["params"]):
                 if id(parameter) not in known:
                     name = (group.get("param_names") or {place: f"parameter {place}"})[place]
-                    raise RuntimeError(f"{name}: came into the optimizer after the session was made: make a new PrivateOptimizer for it")
+                    raise RuntimeError(
+                        f"{name}: came into the optimizer after the session was made: make a new PrivateOptimizer for it"
+                    )
 
     def check_shared(self) -> None:
         """Refuses gradients that are elsewhere: the session would read zeros in their place."""

@@ -17,7 +17,8 @@ class _Tensor:
 
     def __init__(self, name: str, tensor: torch.Tensor, table: Mapping[str, Any], key: str) -> None:
         if torch.nn.parameter.is_lazy(tensor) or tensor.is_meta or tensor.layout != torch.strided:
-            raise TypeError(f"{name}: expected a tensor whose values are in memory, got one on {tensor.device} with the layout {tensor.layout}")
+            found = f"one on {tensor.device} with the layout {tensor.layout}"
+            raise TypeError(f"{name}: expected a tensor whose values are in memory, got {found}")
         self.name, self._table, self._key = name, table, key
         self.memory = tensor.data_ptr()
         self.fold = fold(tensor)

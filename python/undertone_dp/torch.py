@@ -170,6 +170,7 @@ class PrivateOptimizer:
         if rng not in ("own", "caller", None):
             raise ValueError(f'rng: expected "own" or "caller", got {rng!r}')
         self.inner = inner
+        self._optimizer = _inside(inner)
         self._parameters = Parameters(inner)
         device = self._parameters.device
         generators = None if rng == "caller" else _generators.Generators(device)
@@ -210,7 +211,8 @@ class PrivateOptimizer:
 
     def _guard(self) -> None:
         """Lets `inner` step between rounds alone. In a round its gradients are those of a person."""
-        if (handle := _guards.pop(self.inner, None)) is not None:
+        guarded = self._optimizer
+        if (handle := _guards.pop(guarded, None)) is not None:
             handle.remove()
         weak = weakref.ref(self)
 
@@ -219,7 +221,7 @@ class PrivateOptimizer:
             if owner is not None and owner._round is not None:
                 raise RuntimeError("inner: a round is open, and its gradients are those of a person: train locally with another optimizer")
 
-        _guards[self.inner] = self.inner.register_step_pre_hook(only_between_rounds)
+        _guards[guarded] = guarded.register_step_pre_hook(only_between_rounds)
 
     def _start(self) -> Untrained:
         if self._untrained is None:
@@ -488,6 +490,16 @@ class PrivateOptimizer:
         )
         self._round = None
         return run
+
+
+def _inside(inner: Any) -> torch.optim.Optimizer:
+    """The optimizer that steps. A wrapper such as that of Accelerate has no hooks of its own."""
+    found = inner
+    while not hasattr(found, "_optimizer_step_pre_hooks"):
+        found = getattr(found, "optimizer", None)
+        if found is None:
+            raise TypeError(f"inner: expected an optimizer of torch.optim or a wrapper of one, got {type(inner).__name__}")
+    return found
 
 
 def _refuse(name: str | None) -> None:
