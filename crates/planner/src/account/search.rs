@@ -20,7 +20,7 @@ const NOISE: (f64, f64) = (1e-6, 1e12);
 /// Smallest sampling probability that is searched for.
 const MIN_PROBABILITY: f64 = 1e-15;
 /// More rounds than this are not searched for.
-const MAX_ROUNDS: u64 = 1 << 40;
+const MAX_ROUNDS: u64 = 1 << 52;
 
 impl Asked<'_> {
     /// The knobs with the quantity that reaches the target.
@@ -116,12 +116,30 @@ impl Search<'_> {
             slope: 0.5,
             precision: Precision::Whole,
         };
-        let found = self.run(search, with)?;
-        ensure!(
-            found.rounds < Some(MAX_ROUNDS),
-            "--calibrate rounds: even {MAX_ROUNDS} rounds, the max of the search, meet the target"
-        );
-        Ok(found)
+        // Rounds that are too many for an answer count as rounds that miss the target, so that the search goes on below them.
+        let mut refused: Option<(f64, anyhow::Error)> = None;
+        let found = search.run(|rounds| match self.excess(&with(rounds)?) {
+            Err(error) if is_too_large(&error) => {
+                if refused.as_ref().is_none_or(|(fewest, _)| rounds < *fewest) {
+                    refused = Some((rounds, error));
+                }
+                Ok(f64::INFINITY)
+            }
+            excess => excess,
+        })?;
+        let found = self.answer(found, search, with)?;
+        match refused {
+            Some((fewest, error)) if found.rounds.is_some_and(|rounds| rounds as f64 + 1.0 >= fewest) => {
+                Err(error)
+            }
+            _ => {
+                ensure!(
+                    found.rounds < Some(MAX_ROUNDS),
+                    "--calibrate rounds: even {MAX_ROUNDS} rounds, the max of the search, meet the target"
+                );
+                Ok(found)
+            }
+        }
     }
 
     /// The knobs `with` the value that is found.
@@ -131,6 +149,16 @@ impl Search<'_> {
         with: impl Fn(f64) -> anyhow::Result<Knobs>,
     ) -> anyhow::Result<Knobs> {
         let found = search.run(|value| self.excess(&with(value)?))?;
+        self.answer(found, search, with)
+    }
+
+    /// The knobs `with` a value that was found, or the reason why none was.
+    fn answer(
+        &self,
+        found: Option<f64>,
+        search: calibrate::Bisection,
+        with: impl Fn(f64) -> anyhow::Result<Knobs>,
+    ) -> anyhow::Result<Knobs> {
         match found {
             Some(value) => with(value),
             None => Err(self.unreachable(&with(search.safe)?, search.safe)?),
@@ -161,5 +189,42 @@ impl Search<'_> {
              epsilon is {best} at --{name} {at}",
             delta = delta.get()
         ))
+    }
+}
+
+/// Returns true if a composition would take too much memory or time.
+fn is_too_large(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(AccountingError::TooLarge { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::account::AccountArgs;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        account: AccountArgs,
+    }
+
+    fn refused(question: &str) -> String {
+        let words = format!("account {question} --epsilon 1 --delta 1e-6 --calibrate rounds");
+        let asked = Program::try_parse_from(words.split(' ')).expect("arguments");
+        let error = asked.account.answer().expect_err("a refusal");
+        format!("{error:#}")
+    }
+
+    #[test]
+    fn a_search_for_rounds_ends_at_two_to_the_52_as_in_python() {
+        let text = refused("gaussian --noise-multiplier 1e9");
+        assert!(text.contains("even 4503599627370496 rounds"), "{text}");
+    }
+
+    #[test]
+    fn a_search_for_rounds_that_meets_no_miss_says_up_to_where_it_knows_the_answer() {
+        let text = refused("sampled --sampling-probability 0.5 --noise-multiplier 1e7");
+        assert!(text.contains("ask for at most 1099511627776 of them"), "{text}");
     }
 }
