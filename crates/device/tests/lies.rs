@@ -339,7 +339,7 @@ fn plans_below_the_floors_are_refused_by_name() {
         ),
         (
             Box::new(move |plan| plan.guarantee = guarantee(4.0, 1e-8, 0.4, 3.0)),
-            "guarantee.epsilon must be at least 4.",
+            "guarantee.epsilon must be at least 5.1",
         ),
         (Box::new(|plan| plan.guarantee = None), "guarantee"),
         (
