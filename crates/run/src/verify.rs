@@ -404,6 +404,15 @@ fn settings(
         Subject::Task { file, record } => of_task(folder, file, record),
     };
     let made = check.keep(made);
+    if let (Subject::Run(config), Some(words)) =
+        (subject, made.as_ref().and_then(|made| made.vocabulary.as_ref()))
+        && config.data.vocabulary_provenance() == VocabProvenance::TrainingData
+        && words.provenance() != VocabProvenance::TrainingData
+    {
+        check.warning(format!(
+            "{VOCAB_FILE}: no record beside it says that its words are not private, so a run that takes it as a file calls them public"
+        ));
+    }
     check.found = match subject.is_external() {
         true => format!(
             "mechanism fits the configuration; model {}",

@@ -176,3 +176,30 @@ fn without_a_public_text_of_their_language_a_run_starts_from_words_alone() {
     );
     assert!(!folder.path("other.toml").exists());
 }
+
+#[test]
+fn init_takes_no_public_text_or_words_that_a_record_calls_peoples() {
+    let folder = Folder::new();
+    let row =
+        |user: usize| format!("{{\"author\": \"a{user}\", \"body\": \"the same words of everybody\"}}\n");
+    folder.write("posts.jsonl", (0..40).map(row).collect::<String>());
+    let columns = "--jsonl posts.jsonl --user-column author --text-column body";
+    folder.succeed(format!("data vocab {columns} -o words.txt"));
+    folder.refuse(
+        format!("init {FACTS} --words words.txt --minutes 1"),
+        "words.txt: expected a public list of words, got one with a privacy record",
+    );
+    folder.succeed(format!("data import {columns} -o people.parquet"));
+    folder.refuse(
+        format!("init {FACTS} --public people.parquet --minutes 1"),
+        "people.parquet: expected a public text, got one with a privacy record",
+    );
+    folder.succeed(format!("data import {columns} --public -o public.parquet"));
+    assert!(!folder.path("public.parquet.privacy.json").exists());
+    folder.succeed(format!("data group {columns} -o grouped"));
+    assert!(
+        folder
+            .text("grouped/manifest.json.privacy.json")
+            .contains("\"not private\"")
+    );
+}

@@ -74,6 +74,62 @@ fn undescribed(bytes: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes()[..], &header, tensors].concat()
 }
 
+#[test]
+fn a_file_tells_that_its_model_or_its_words_are_not_public() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m");
+    let trained = |from_people| Training::NotPrivate {
+        source_sha256: "a".repeat(64),
+        from_people,
+    };
+    let write = |vocab: &Vocab, trainings: Vec<Training>| {
+        let spec = cifg(5);
+        let built = spec.build(vocab.len()).unwrap();
+        let text = Description::new(&spec, 7, vocab, trainings).to_json().unwrap();
+        let bytes = weights::to_safetensors(built.layout(), &built.initial_params(1), &text).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        text
+    };
+    let text = write(&words(), vec![trained(false)]);
+    // Nothing new is said of words and texts that are declared public.
+    assert!(!text.contains("provenance") && !text.contains("from_people") && !text.contains("obstacles"));
+    assert_eq!(not_public(&path).unwrap(), None);
+    assert!(!words_are_of_people(&path, &words()).unwrap());
+    write(&words(), vec![trained(false), trained(true)]);
+    assert!(
+        not_public(&path)
+            .unwrap()
+            .unwrap()
+            .contains("made from people's text")
+    );
+    let of_people = words().with_provenance(VocabProvenance::TrainingData);
+    write(&of_people, vec![trained(false)]);
+    assert!(
+        not_public(&path)
+            .unwrap()
+            .unwrap()
+            .contains("words that are not private")
+    );
+    assert!(words_are_of_people(&path, &words()).unwrap());
+    assert!(!words_are_of_people(&path, &vocab("other\nwords\n")).unwrap());
+    // A task promises devices a guarantee that covers everything, so its words are public.
+    let list = folder.path().join("words.txt");
+    std::fs::write(&list, "a\nb\nc\n").unwrap();
+    crate::task::check_words(&list, &words(), None).unwrap();
+    let error = crate::task::check_words(&list, &words(), Some(&path)).unwrap_err();
+    assert!(
+        error.to_string().contains("which says that they are not private"),
+        "{error}"
+    );
+    let record = undertone_data::MadeFromPeople::words(&words(), Vec::new());
+    std::fs::write(folder.path().join("words.txt.privacy.json"), record.to_json()).unwrap();
+    let error = crate::task::check_words(&list, &words(), None).unwrap_err();
+    assert!(
+        error.to_string().contains("a privacy record beside them"),
+        "{error}"
+    );
+}
+
 fn refused<T>(result: Result<T>, expected: &str) {
     let message = result.map(drop).unwrap_err().to_string();
     assert!(message.contains(expected), "{message}");

@@ -42,6 +42,12 @@ pub(super) fn agree(run: &Run<'_>) -> (Check, Option<Recomputed>) {
         return (check, None);
     };
     let bytes = wording::current(&raw);
+    if made
+        .as_ref()
+        .is_some_and(|made| wording::lacks_declaration(made, &bytes))
+    {
+        check.warning(format!("{PRIVACY_FILE}: {}", wording::UNDECLARED));
+    }
     let made = made.map(|made| wording::of_version(made, &bytes));
     let damaged = |error: serde_json::Error| RunError::damaged(&path, error);
     let written: Result<Value> = serde_json::from_slice(&bytes).map_err(damaged);

@@ -20,9 +20,9 @@ pub(super) const NOT_DETERMINED: &str = "That the model follows from the release
     pseudonyms are, which examples the updates were computed from, and that the noise was drawn as the ledger says: no file \
     determines them, and they are the word of the program that trained.";
 
-/// The finding about a model file of an earlier version, which does not tell of its own training.
-const UNDESCRIBED: &str = "and model.safetensors, of an earlier version, does not say what it was trained on: a run that starts from \
-    it does not count this session";
+/// The fault of a model file of an earlier version, which does not tell of its own training.
+const UNDESCRIBED: &str =
+    "it does not say what it was trained on, so a run that starts from it does not count this session";
 
 /// The plan of a session, made for the users of its configuration.
 pub(super) fn settings(folder: &Path, config: &SessionConfig, entries: &[LedgerEntry]) -> Result<Settings> {
@@ -53,7 +53,7 @@ pub(super) fn model(run: &Run<'_>, report: Option<&PrivacyReport>) -> Check {
                 super::model::is_described(&text, &made, &mut check);
             }
         }
-        (Some(None), _) => check.found = format!("{}, {UNDESCRIBED}", check.found),
+        (Some(None), _) => check.warning(format!("{MODEL_FILE}: {UNDESCRIBED}")),
         _ => {}
     }
     check

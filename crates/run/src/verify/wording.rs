@@ -142,10 +142,18 @@ fn reworded<'a>(
     }
 }
 
+/// The fault of a report that lacks the sentence about declared words.
+pub(super) const UNDECLARED: &str = "the statements do not say that the words are declared public";
+
+/// `true` if the report that is made has the sentence about declared words, and the written one, of an earlier version, lacks it.
+pub(super) fn lacks_declaration(made: &PrivacyReport, written: &[u8]) -> bool {
+    let has = |text: &str| text.contains(DECLARED_WORDS.trim());
+    made.statements.iter().any(|statement| has(statement)) && !has(&String::from_utf8_lossy(written))
+}
+
 /// The report as the version of a written one makes it: earlier versions did not say that the words are declared public.
 pub(super) fn of_version(mut made: PrivacyReport, written: &[u8]) -> PrivacyReport {
-    let says = |report: &str| report.contains(DECLARED_WORDS.trim());
-    if !std::str::from_utf8(written).is_ok_and(says) {
+    if lacks_declaration(&made, written) {
         for statement in &mut made.statements {
             *statement = statement.replace(DECLARED_WORDS, "");
         }

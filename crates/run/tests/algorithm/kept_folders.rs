@@ -19,7 +19,7 @@ struct Since {
 }
 
 /// What has changed since the folders were made. A line of `found.txt` never changes.
-const SINCE: [Since; 6] = [
+const SINCE: [Since; 14] = [
     Since {
         kind: "session",
         words: "the statements lack a condition of the guarantee",
@@ -44,6 +44,46 @@ const SINCE: [Since; 6] = [
         kind: "task",
         words: "no line of the ledger names the issuer",
         fault: "the issuer stood in service.json alone",
+    },
+    Since {
+        kind: "memory",
+        words: "settings: vocabulary",
+        fault: "nothing said that the run file declares the words public",
+    },
+    Since {
+        kind: "uls",
+        words: "settings: vocabulary",
+        fault: "nothing said that the run file declares the words public",
+    },
+    Since {
+        kind: "memory",
+        words: "do not say that the words are declared public",
+        fault: "the sentence was missing",
+    },
+    Since {
+        kind: "uls",
+        words: "do not say that the words are declared public",
+        fault: "the sentence was missing",
+    },
+    Since {
+        kind: "task",
+        words: "settings: vocabulary",
+        fault: "nothing said that the words are declared public",
+    },
+    Since {
+        kind: "task",
+        words: "do not say that the words are declared public",
+        fault: "the sentence was missing",
+    },
+    Since {
+        kind: "session",
+        words: "it does not say what it was trained on",
+        fault: "the model of a session had no description",
+    },
+    Since {
+        kind: "device-sum",
+        words: "it does not say what it was trained on",
+        fault: "the model of a session had no description",
     },
     Since {
         kind: "audited",

@@ -22,6 +22,14 @@ fn near_duplicates_of_private_text_leave_a_public_corpus() {
         (&2.into(), &1.into())
     );
     assert_eq!(folder.read("kept.jsonl"), b"{\"text\": \"something else\"}\n");
+    // What was kept depends on the private text, and their reader is told so.
+    let record = folder.text("kept.jsonl.privacy.json");
+    assert!(
+        record.contains("\"not private\"") && record.contains("\"text\""),
+        "{record}"
+    );
+    folder.succeed("data vocab --public --jsonl kept.jsonl -o words.txt");
+    assert!(folder.text("words.txt.privacy.json").contains("\"words\""));
     folder.refuse(line, "kept.jsonl already exists");
     folder.refuse(
         format!("{DEDUP} --out o --text body"),

@@ -16,7 +16,7 @@ fn a_tokenizer_is_trained_used_and_kept_by_a_run() {
         })
         .collect();
     folder.write("public.txt", &text);
-    let line = "data tokenizer public.txt --size 300 --out tokenizer.json";
+    let line = "data tokenizer public.txt --public --size 300 --out tokenizer.json";
     let summary = folder.json(line);
     assert_eq!(summary["size"], 300);
     assert_eq!(summary["rows"], 400);
@@ -24,6 +24,15 @@ fn a_tokenizer_is_trained_used_and_kept_by_a_run() {
     folder.refuse(
         "data tokenizer public.txt --size 100 --out small.json",
         "size: expected between 259",
+    );
+    assert!(!folder.path("tokenizer.json.privacy.json").exists());
+    let undeclared = folder.json("data tokenizer public.txt --size 300 --out undeclared.json");
+    assert_eq!(undeclared["not_private"], true);
+    assert_eq!(undeclared["sha256"], summary["sha256"]);
+    assert!(
+        folder
+            .text("undeclared.json.privacy.json")
+            .contains("\"not private\"")
     );
 
     let rows: String = (0..300)
