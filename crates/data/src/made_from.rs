@@ -192,7 +192,7 @@ impl FileRecord {
         }
     }
 
-    /// That a file is not private, where its record says so.
+    /// The record of a file or a folder, where it says that the file is not private.
     ///
     /// # Errors
     /// The errors of [`of`](Self::of).

@@ -360,8 +360,8 @@ fn record_name(vocab: &Vocab) -> &'static str {
     }
 }
 
-/// The record of these words in the directory of a run; words that the run file declares public have none, and in directories of earlier
-/// versions neither have words of the training data.
+/// The record of these words in the directory of a run. Words that the run file declares public have none. In directories of earlier
+/// versions, words of the training data have none either.
 ///
 /// # Errors
 /// [`RunError::Damaged`] for the record of other words.

@@ -1,4 +1,4 @@
-//! What a model remembers of its trainings, its words and its texts, and who believes it.
+//! The memory of a model: its trainings, its words and its texts, and the readers that believe it.
 
 use std::path::{Path, PathBuf};
 
