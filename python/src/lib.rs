@@ -87,5 +87,6 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(run::_verify, module)?)?;
     module.add_function(wrap_pyfunction!(run::_report, module)?)?;
     module.add_function(wrap_pyfunction!(run::_export, module)?)?;
+    module.add_function(wrap_pyfunction!(run::_publish, module)?)?;
     module.add_function(wrap_pyfunction!(run::_epsilon_delta, module)?)
 }

@@ -180,7 +180,7 @@ pub(crate) fn _report(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     })
 }
 
-/// Writes the model of a run into a new folder for other programs.
+/// Writes the model of a run into a new folder for other programs. Returns the folder, and all that the guarantee does not cover.
 #[pyfunction]
 pub(crate) fn _export(
     py: Python<'_>,
@@ -188,7 +188,7 @@ pub(crate) fn _export(
     folder: PathBuf,
     layout: &str,
     overwrite: bool,
-) -> PyResult<PathBuf> {
+) -> PyResult<(PathBuf, Vec<String>)> {
     let Some(known) = Layout::ALL.into_iter().find(|known| known.name() == layout) else {
         let names = Layout::ALL.map(|known| format!("'{}'", known.name())).join(", ");
         let message = format!("layout: expected one of {names}, got {layout:?}");
@@ -201,7 +201,18 @@ pub(crate) fn _export(
     py.detach(|| {
         let exported = undertone_run::export::export(&path, &folder, options);
         exported
-            .map(|exported| exported.folder)
+            .map(|exported| (exported.folder, exported.obstacles))
+            .map_err(|error| of_run(&error))
+    })
+}
+
+/// Copies the release of a finished run into a new folder, for strangers.
+#[pyfunction]
+pub(crate) fn _publish(py: Python<'_>, path: PathBuf, folder: PathBuf) -> PyResult<PathBuf> {
+    py.detach(|| {
+        let published = undertone_run::publish::publish(&path, &folder);
+        published
+            .map(|published| published.folder)
             .map_err(|error| of_run(&error))
     })
 }

@@ -150,8 +150,11 @@ def test_what_a_run_directory_holds(tmp_path):
     assert run.report(tmp_path / "page.html").startswith("<!") and (tmp_path / "page.html").exists()
     assert udp.Run.open(run.path).guarantee == run.guarantee
     assert str(run.guarantee) in run._repr_html_()
-    exported = run.export(tmp_path / "model", "undertone")
-    assert (exported / "model.safetensors").exists()
+    with pytest.warns(UserWarning, match="the guarantee does not cover the model: config.toml, seed"):
+        exported = run.export(tmp_path / "model", "undertone")
+    assert b"everybody who reads the seed" in (exported / "model.safetensors").read_bytes()[:8192]
+    with pytest.raises(udp.RunError, match="cannot be published: .*seed"):
+        run.publish(tmp_path / "published")
     with pytest.raises(udp.ConfigError, match="layout"):
         run.export(tmp_path / "gpt2")
     with pytest.raises(udp.RunError, match="already exists") as caught:
@@ -159,6 +162,14 @@ def test_what_a_run_directory_holds(tmp_path):
     assert caught.value.kind == "run-exists"
     with pytest.raises(udp.RunError, match="is finished"):
         udp.train(TINY, out=tmp_path, resume=True)
+
+
+def test_a_published_run_is_one_for_strangers(tmp_path):
+    settings = {name: value for name, value in TINY.items() if name != "seed"}
+    run = udp.train({**settings, "rounds": 2}, out=tmp_path)
+    folder = run.publish(tmp_path / "published")
+    assert {path.name for path in folder.iterdir()} >= {"model.safetensors", "ledger.public.jsonl", "privacy.json"}
+    assert not (folder / "metrics.jsonl").exists()
 
 
 def test_weights_are_the_tensors_of_the_model(tmp_path):

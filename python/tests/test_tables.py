@@ -2,6 +2,8 @@
 
 import ctypes
 import datetime
+import json
+import os
 
 import pytest
 import undertone_dp as udp
@@ -125,14 +127,16 @@ def test_a_table_makes_the_model_of_the_parquet_file(from_dict, tmp_path):
     assert corpus(pyarrow.parquet.read_table(tmp_path / "posts.parquet")).digest == read.digest
 
 
-def test_a_run_on_a_table_records_its_digest_and_goes_on_with_that_table_alone(from_dict, tmp_path):
+def test_a_run_on_a_table_keeps_its_digest_private_and_goes_on_with_that_table_alone(from_dict, tmp_path):
     read, whole = from_dict
+    # The number and the digest of the rows are exact functions of people's text.
     assert whole.config["data"]["source"] == {
         "kind": "memory",
-        "rows": ROWS,
-        "sha256": read.digest,
         **{name: NAMED[name] for name in ("user", "text", "time")},
     }
+    private = whole.path / "table.json"
+    assert json.loads(private.read_text()) == {"rows": ROWS, "sha256": read.digest}
+    assert os.name != "posix" or private.stat().st_mode & 0o777 == 0o600
     assert whole.verify().holds
 
     def stop(event):
@@ -146,9 +150,9 @@ def test_a_run_on_a_table_records_its_digest_and_goes_on_with_that_table_alone(f
         udp.train(settings, data=COLUMNS, out=tmp_path, progress=stop)
     short = {name: values[:-1] for name, values in COLUMNS.items()}
     assert not (tmp_path / "tiny" / "manifest.json").exists()
-    with pytest.raises(udp.UndertoneError, match="different configuration"):
+    with pytest.raises(udp.DataError, match="expected the table of 600 rows with SHA-256 .* got the table of 599 rows"):
         udp.train(settings, data=short, out=tmp_path, resume=True)
-    # The configuration of the run directory names the table by its digest.
+    # The private file of the run directory names the table by its digest.
     saved = tmp_path / "tiny" / "config.toml"
     with pytest.raises(udp.DataError, match="expected the table of 600 rows with SHA-256 .* got the table of 599 rows"):
         udp.train(saved, data=short, out=tmp_path, resume=True)

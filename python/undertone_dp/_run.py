@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tomllib
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -295,8 +296,21 @@ class Run:
         *,
         overwrite: bool = False,
     ) -> Path:
-        """Writes the model and its words into a new folder for other programs, in a layout of `undertone export`."""
-        return Path(_native._export(self._path, Path(folder), layout, overwrite))
+        """Writes the model and its words into a new folder for other programs, in a layout of `undertone export`.
+
+        A warning names all that the guarantee does not cover, and the exported file states it too.
+        """
+        folder, obstacles = _native._export(self._path, Path(folder), layout, overwrite)
+        for obstacle in obstacles:
+            warnings.warn(f"the guarantee does not cover the model: {obstacle}", stacklevel=2)
+        return Path(folder)
+
+    def publish(self, folder: str | os.PathLike[str]) -> Path:
+        """Copies the release of the finished run into a new folder for strangers, as `undertone publish` does.
+
+        A run whose guarantee does not cover the whole folder is refused, with each reason.
+        """
+        return Path(_native._publish(self._path, Path(folder)))
 
     def __repr__(self) -> str:
         return f"Run.open({str(self._path)!r})"

@@ -83,6 +83,13 @@ impl Output {
         eprintln!("warning: {}", terminal::line(warning));
     }
 
+    /// Prints what the guarantee of a model does not cover, each obstacle once.
+    pub(crate) fn warn_of(&self, obstacles: &[String]) {
+        for obstacle in obstacles {
+            self.warn(&format!("the guarantee does not cover the model: {obstacle}"));
+        }
+    }
+
     /// Prints an error with its causes on standard error, in one line; as JSON where asked for.
     pub(crate) fn error(&self, error: &anyhow::Error) {
         let mut message = error.to_string();

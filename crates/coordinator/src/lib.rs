@@ -38,6 +38,7 @@ pub mod head;
 pub mod identity;
 pub mod kept_examples;
 mod noise;
+pub mod outlet;
 mod participant;
 pub mod participation;
 pub mod plan;

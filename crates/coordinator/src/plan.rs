@@ -51,8 +51,8 @@ pub use vocabulary::VocabularyCost;
 pub struct Population {
     /// Number of users, `K`.
     pub users: u64,
-    /// Total weight `W`. It is the number of users without weights, and the kept examples of all users, `|D_sub|`, with
-    /// example-level sampling. With weights it is `sum_k w_k` in a run that is not private, and otherwise the expected weight of
+    /// Total weight `W`. It is the number of users without weights. With example-level sampling it is the number of examples that the
+    /// run file gives ([`declared_examples`](crate::outlet::declared_examples)), or the kept examples of all users, `|D_sub|`. With weights it is `sum_k w_k` in a run that is not private, and otherwise the expected weight of
     /// the run file over `q`.
     pub total_weight: f64,
 }

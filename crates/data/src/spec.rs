@@ -263,6 +263,16 @@ impl CorpusSpec {
         }
     }
 
+    /// The settings as a `config.toml` holds them: without the number and the digest of a table's rows.
+    #[must_use]
+    pub fn unnamed(&self) -> CorpusSpec {
+        let mut spec = self.clone();
+        if let SourceSpec::Memory(source) = &mut spec.source {
+            *source = source.unnamed();
+        }
+        spec
+    }
+
     /// The settings alone, for the digest: contents are identified by hashes, so that a moved file is the same corpus.
     pub(crate) fn without_paths(&self) -> CorpusSpec {
         let mut spec = CorpusSpec {
@@ -270,12 +280,7 @@ impl CorpusSpec {
             max_example_tokens: (self.examples == Examples::Windows).then(|| self.longest_example()),
             ..self.clone()
         };
-        match &mut spec.source {
-            SourceSpec::Synthetic(_) | SourceSpec::Memory(_) => {}
-            SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.path.clear(),
-            SourceSpec::Csv(source) => source.path.clear(),
-            SourceSpec::Grouped(source) => source.path.clear(),
-        }
+        spec.source = spec.source.without_path();
         if let Some(
             VocabularySpec::File { path }
             | VocabularySpec::Private { path }

@@ -15,7 +15,7 @@ use undertone_present::numbers::epsilon_delta;
 use undertone_run::RunError;
 use undertone_run::config::parse_as;
 use undertone_run::files::{self, names::PRIVACY_FILE, write_json};
-use undertone_run::verify::verify;
+use undertone_run::verify::release;
 
 use super::Result;
 
@@ -141,12 +141,12 @@ impl Record {
 /// `registry.json` into the directory of a run or task. A published folder keeps its files as they are.
 ///
 /// # Errors
-/// A claim of the run that does not hold; a run without a guarantee, or with a known seed; facts that are missing, by key; files that
-/// cannot be read or written.
+/// A claim of the run that does not hold; [`RunError::NotPublishable`] with all that the guarantee does not cover; facts that are missing,
+/// by key; files that cannot be read or written.
 pub fn registry(run_dir: &Path, facts_file: &Path) -> Result<Record> {
     let facts: Facts = parse_as(&files::read_given_text(facts_file)?, facts_file, &[])?;
     check(&facts)?;
-    let verification = verify(run_dir)?;
+    let (verification, obstacles) = release(run_dir)?;
     if let Some(problem) = verification
         .checks
         .iter()
@@ -159,15 +159,15 @@ pub fn registry(run_dir: &Path, facts_file: &Path) -> Result<Record> {
         )
         .into());
     }
+    if !obstacles.is_empty() {
+        return Err(RunError::NotPublishable {
+            path: run_dir.to_owned(),
+            reasons: obstacles,
+        }
+        .into());
+    }
     let path = run_dir.join(PRIVACY_FILE);
     let privacy: PrivacyReport = files::read_json(&path)?;
-    if privacy
-        .warnings
-        .iter()
-        .any(|warning| warning.starts_with("The run is seeded"))
-    {
-        return Err(RunError::value("seed", "a run without a seed, for a public record", "a seed").into());
-    }
     let Some((figure, guarantee)) = privacy.of_release() else {
         return Err(RunError::damaged(&path, "expected a guarantee, for a public record").into());
     };

@@ -5,6 +5,7 @@
 //! budget), `[server]`, and beside them `[aggregation]`, `[[schedule]]`, `[estimate]`, `[evaluation]`, `[checkpoint]`, `[audit]`.
 
 mod load;
+pub(crate) mod public;
 mod validate;
 
 use std::path::{Path, PathBuf};
@@ -137,7 +138,8 @@ impl From<RunConfig> for RunText {
             name: task.name,
             seed: config.seed,
             rounds: task.rounds,
-            data: config.data,
+            // PRIVACY: number and digest of a table's rows are exact functions of people's text.
+            data: config.data.unnamed(),
             model: task.model,
             initial_model: config.initial_model,
             initial_adapters: config.initial_adapters,

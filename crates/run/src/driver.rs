@@ -42,8 +42,8 @@ use workspace::RunDirectory;
 
 pub(crate) use crate::files::names::{
     CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE,
-    MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, REPLAYS_FILE, SWEEP_FILE, TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE,
-    VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, REPLAYS_FILE, SOURCE_FILE, SWEEP_FILE, TOKENIZER_FILE,
+    TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 pub use entropy::randomness;
 pub(crate) use entropy::{fresh_bytes, fresh_number, round_entropy};
@@ -58,7 +58,7 @@ pub(crate) use workspace::{
 };
 
 /// The files that a finished run's manifest covers. It does not cover `report.html` and `plots/`, which are drawn from these.
-pub(crate) const FINISHED_FILES: [&str; 16] = [
+pub(crate) const FINISHED_FILES: [&str; 17] = [
     CONFIG_FILE,
     INITIAL_MODEL_FILE,
     LANE_FILE,
@@ -70,6 +70,7 @@ pub(crate) const FINISHED_FILES: [&str; 16] = [
     PRIVACY_FILE,
     PRIVACY_PAGE,
     REPLAYS_FILE,
+    SOURCE_FILE,
     SWEEP_FILE,
     TOKENIZER_FILE,
     TOKENIZER_PRIVACY_FILE,
@@ -181,6 +182,9 @@ fn train_in(
     let config = &file.config;
     if !options.resume {
         directory.write_sweep(sweep)?;
+    }
+    if options.resume {
+        directory.check_table(file.corpus(), &config.data)?;
     }
     let corpus = match file.corpus() {
         Some(corpus) => corpus.clone(),

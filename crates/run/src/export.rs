@@ -115,13 +115,16 @@ pub struct Exported {
     /// Rank of the adapters that were merged, where the run trained adapters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merged_lora_rank: Option<usize>,
+    /// All that the guarantee of the run does not cover. The exported file states the same list.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub obstacles: Vec<String>,
 }
 
 /// Writes the final model of a run, its words or tokenizer, and the settings that readers of its layout need, into a new folder.
 ///
 /// # Guarantee
 /// PRIVACY: the export is computed only from the released model, so the run's guarantee still applies. Words are copied as they
-/// are, and their cost is the one that the run states.
+/// are, and their cost is the one that the run states. The file and the result name all that the guarantee does not cover.
 ///
 /// # Errors
 /// [`RunError::Coordinator`] for a family or an architecture that the layout does not have, for a run without adapters in PEFT's layout
@@ -155,7 +158,12 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
         check_replaceable(folder)?;
     }
     let own = weights::description(&read(&run_dir.join(MODEL_FILE))?)?;
-    let description = described(own, &run_dir.join(MODEL_FILE), &spec.without_lora(), &vocab)?.to_json()?;
+    let obstacles = crate::verify::obstacles(run_dir)?;
+    let description = Description {
+        obstacles: obstacles.clone(),
+        ..described(own, &run_dir.join(MODEL_FILE), &spec.without_lora(), &vocab)?
+    }
+    .to_json()?;
     let words = read(&vocabulary_file(run_dir))?;
     let source = Source {
         spec: &spec,
@@ -208,6 +216,7 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
             .lora()
             .filter(|_| layout != Layout::Peft)
             .map(|lora| lora.rank),
+        obstacles,
     })
 }
 

@@ -16,7 +16,7 @@ pub use adapters::add_adapters;
 pub(crate) use adapters::{AdapterFolder, start_says_words_of_people, trainings};
 use file::ModelFile;
 pub(crate) use file::{GPT2_CONFIG, description_of, trainings_of};
-pub(crate) use source::source_sha256;
+pub(crate) use source::{SourceName, SourceRecord};
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::task::check_initial_model;
 pub(crate) use undertone_coordinator::trainings::Training;
@@ -41,7 +41,7 @@ pub(crate) struct Description {
     /// The trainings of the model, first to last; empty in files written before they were recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trained_on: Vec<Training>,
-    /// Everything about people that the stated guarantee does not bound; empty where nothing is known.
+    /// All that the guarantee of the last training does not cover; empty in files written before it was recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub obstacles: Vec<String>,
 }

@@ -1,9 +1,12 @@
 //! The files of a lane, which a run with `[audit]` writes before its first round.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 use undertone_aggregation::Clipping;
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::plan::PrivacyPlan;
+use undertone_coordinator::record::LedgerEntry;
 
 use crate::config::AuditConfig;
 
@@ -32,6 +35,9 @@ pub(crate) struct LaneRecord {
     /// Under a participation schema, the user of the ledger whose rounds each canary has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) shadows: Vec<ParticipantId>,
+    /// In a published folder, the rounds themselves in the place of `shadows`: names of users stand in its ledger alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) shadow_rounds: Vec<Vec<usize>>,
 }
 
 /// The bits of a lane beside adaptive clipping, in units of the released mean of bits.
@@ -68,6 +74,31 @@ impl LaneRecord {
             bits,
             coins_sha256: None,
             shadows: Vec::new(),
+            shadow_rounds: Vec::new(),
+        }
+    }
+
+    /// The rounds of each canary in a run with these rounds: those of the user whom it shadows.
+    pub(crate) fn rounds_of_shadows(&self, entries: &[LedgerEntry]) -> Vec<Vec<usize>> {
+        if self.shadows.is_empty() {
+            return self.shadow_rounds.clone();
+        }
+        let mut rounds: HashMap<ParticipantId, Vec<usize>> = HashMap::new();
+        for (round, entry) in entries.iter().enumerate() {
+            for &name in &entry.participants {
+                rounds.entry(name).or_default().push(round);
+            }
+        }
+        let of = |name| rounds.get(name).cloned().unwrap_or_default();
+        self.shadows.iter().map(of).collect()
+    }
+
+    /// The record as strangers see it: no user is named in it.
+    pub(crate) fn public(&self, entries: &[LedgerEntry]) -> Self {
+        Self {
+            shadow_rounds: self.rounds_of_shadows(entries),
+            shadows: Vec::new(),
+            ..self.clone()
         }
     }
 

@@ -2,20 +2,24 @@
 
 use std::path::Path;
 
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::config::public::public;
 use crate::error::{Result, RunError};
 use crate::files::names::{
-    CONFIG_FILE, INITIAL_MODEL_FILE, MECHANISM_FILE, SWEEP_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_PRIVACY_FILE,
+    CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, SOURCE_FILE, SWEEP_FILE,
+    TOKENIZER_PRIVACY_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files::{self, Line, Lines, vocabulary_file};
+use crate::publish;
 use undertone_coordinator::record::{LedgerEnd, LedgerEntry, LedgerLine};
 use undertone_present::numbers::hex;
 
 /// The settings of a run, as its directory holds them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GenesisFiles<'a> {
-    /// The run file.
+    /// The run file, with its private parts blank. Earlier versions took all of it.
     pub config: &'a [u8],
     /// The mechanism, where the run made or read one.
     pub mechanism: Option<&'a [u8]>,
@@ -27,6 +31,8 @@ pub struct GenesisFiles<'a> {
     pub initial_model: Option<&'a [u8]>,
     /// The private sweep that chose the settings.
     pub sweep: Option<&'a [u8]>,
+    /// The public name of the text.
+    pub source: Option<&'a [u8]>,
 }
 
 impl GenesisFiles<'_> {
@@ -39,7 +45,8 @@ impl GenesisFiles<'_> {
         // A name tells what an initial model or a sweep says from a vocabulary's privacy record.
         let initial_model = self.initial_model.map(|part| [b"initial model".as_slice(), part]);
         let sweep = self.sweep.map(|part| [b"private sweep".as_slice(), part]);
-        let named = initial_model.into_iter().chain(sweep).flatten();
+        let source = self.source.map(|part| [b"source".as_slice(), part]);
+        let named = initial_model.into_iter().chain(sweep).chain(source).flatten();
         let optional = self.vocabulary_privacy.into_iter().chain(named);
         for part in parts.into_iter().chain(optional) {
             hash.update((part.len() as u64).to_le_bytes());
@@ -61,14 +68,15 @@ pub(crate) fn genesis_of_session(folder: &Path) -> Result<String> {
 
 fn genesis_with(folder: &Path, vocabulary: &[u8]) -> Result<String> {
     let optional = |name: &str| files::read_if_there(&folder.join(name));
-    let (config, mechanism) = (files::read(&folder.join(CONFIG_FILE))?, optional(MECHANISM_FILE)?);
+    let path = folder.join(CONFIG_FILE);
+    let (config, mechanism) = (files::read(&path)?, optional(MECHANISM_FILE)?);
     // A directory has words or a tokenizer.
     let vocabulary_privacy = match optional(VOCAB_PRIVACY_FILE)? {
         Some(record) => Some(record),
         None => optional(TOKENIZER_PRIVACY_FILE)?,
     };
     let initial_model = optional(INITIAL_MODEL_FILE)?;
-    let sweep = optional(SWEEP_FILE)?;
+    let (sweep, source) = (optional(SWEEP_FILE)?, optional(SOURCE_FILE)?);
     let files = GenesisFiles {
         config: &config,
         mechanism: mechanism.as_deref(),
@@ -76,8 +84,48 @@ fn genesis_with(folder: &Path, vocabulary: &[u8]) -> Result<String> {
         vocabulary_privacy: vocabulary_privacy.as_deref(),
         initial_model: initial_model.as_deref(),
         sweep: sweep.as_deref(),
+        source: source.as_deref(),
+    };
+    let as_written = files.digest();
+    // A published folder holds the public text, and so does a folder without private parts.
+    let Some(text) = std::str::from_utf8(&config)
+        .ok()
+        .filter(|_| !publish::is_published(folder))
+    else {
+        return Ok(as_written);
+    };
+    let public = public(text, &path)?;
+    // Earlier versions had the ledger follow all of the file.
+    let first = first_line(folder)?;
+    if public == text || first.is_some_and(|first| first.previous_sha256 == as_written) {
+        return Ok(as_written);
+    }
+    let files = GenesisFiles {
+        config: public.as_bytes(),
+        ..files
     };
     Ok(files.digest())
+}
+
+/// The start of a ledger.
+#[derive(Deserialize)]
+pub(crate) struct First {
+    /// The digest that it follows.
+    previous_sha256: String,
+    /// The weight of the population in its first round; an end has none.
+    pub(crate) total_weight: Option<f64>,
+}
+
+/// The first line of the ledger of a folder; `None` without one that can be read.
+pub(crate) fn first_line(folder: &Path) -> Result<Option<First>> {
+    let path = folder.join(LEDGER_FILE);
+    if !files::exists(&path) {
+        return Ok(None);
+    }
+    let mut lines = Lines::open(&path)?;
+    let first = lines.next()?;
+    // A line that cannot be read is named by the reader of the chain.
+    Ok(first.and_then(|line| serde_json::from_slice(line.bytes).ok()))
 }
 
 /// All entries of a ledger, and the digest of its last line.

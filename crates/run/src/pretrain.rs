@@ -24,12 +24,13 @@ use crate::driver::{METRICS_FILE, RunOptions, Summary};
 use crate::error::{Result, RunError};
 use crate::evaluate::{EvaluationSet, Metrics};
 use crate::files::JsonLines;
-use crate::initial_model::{self, Training, source_sha256, starting_parameters};
+use crate::initial_model::{self, SourceName, Training, starting_parameters};
 use crate::local_sources::LocalSources;
 use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
 use crate::observer::{Observer, proceed};
 use undertone_coordinator::CoordinatorError;
 use undertone_coordinator::identity::ModelIdentity;
+use undertone_coordinator::outlet::WITHOUT_NOISE;
 use undertone_coordinator::random::Randomness;
 use undertone_coordinator::server_optimizer::ServerOptimizer;
 
@@ -138,23 +139,28 @@ impl<'a> Pretraining<'a> {
             false => None,
         };
         let from_people = config.data.source.record(base)?.is_some();
+        let source = match &checkpoint {
+            Some(_) => SourceName::of(inputs.directory.path(), &config.data)?,
+            None => inputs.directory.source_name(&config.data)?,
+        };
         let mut trainings = match (&checkpoint, &config.initial_model) {
             (Some(_), _) => workspace::trainings_of(inputs.directory.path())?,
             (None, Some(file)) => initial_model::trained_on(&base.join(file))?,
             (None, None) => Vec::new(),
         };
+        source.rename(&mut trainings);
         let metrics_file = inputs.directory.file(METRICS_FILE);
         let metrics = match &checkpoint {
             Some(checkpoint) => JsonLines::open(&metrics_file, checkpoint.state.metrics_bytes)?,
             None => {
-                let own = source_sha256(&config.data)?;
+                let own = &source.public;
                 let places = config.data.source.places(base)?;
                 let local = LocalSources::of_start(base, config.initial_model.as_deref(), None)?;
-                local.rename(&mut trainings, &own, &places);
-                local.write(inputs.directory.path(), &own, places)?;
+                local.rename(&mut trainings, own, &places);
+                local.write(inputs.directory.path(), own, places)?;
                 inputs
                     .directory
-                    .write_setting(config, inputs.corpus, base, &trainings)?;
+                    .write_setting(config, inputs.corpus, base, &trainings, &source)?;
                 JsonLines::open(&metrics_file, 0)?
             }
         };
@@ -345,11 +351,21 @@ impl<'a> Pretraining<'a> {
         self.record_evaluation(metrics.clone())?;
         self.checkpoint()?;
         self.trainings.push(Training::NotPrivate {
-            source_sha256: source_sha256(&config.data)?,
+            source_sha256: SourceName::of(directory.path(), &config.data)?.public,
             from_people: self.from_people,
         });
         let (words, parameters) = (corpus.vocab(), &self.parameters);
-        directory.write_model(&config.model, self.step, words, model, parameters, self.trainings)?;
+        let (steps, trained_on) = (self.step, self.trainings);
+        let obstacles = vec![WITHOUT_NOISE.to_owned()];
+        directory.write_model(
+            &config.model,
+            steps,
+            words,
+            model,
+            parameters,
+            trained_on,
+            obstacles,
+        )?;
         let privacy = self.inputs.write_privacy()?;
         Ok(Summary {
             run_dir: directory.path().to_owned(),

@@ -1,9 +1,11 @@
 //! `undertone publish`: the files of a run that are its release, and a ledger that strangers may read.
 //!
 //! A published folder holds what a stranger needs to use the model and to recompute its guarantee, and no exact statistic of
-//! people. Nothing in it is made from a private file but `ledger.public.jsonl`, which is made from `ledger.jsonl`.
+//! people. A value in it was written by a person for strangers, or computed from releases. Nothing in it is made from a private file but
+//! `ledger.public.jsonl`, which is made from `ledger.jsonl`, and the rounds of canaries in `lane.json`.
 
 mod ledger;
+mod public;
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +15,8 @@ use crate::error::{Result, RunError};
 use crate::files;
 use crate::files::names::{
     CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE, MODEL_FILE,
-    PRIVACY_FILE, PRIVACY_PAGE, PUBLIC_LEDGER_FILE, REPLAYS_FILE, SERVICE_FILE, SWEEP_FILE, TASK_FILE,
-    TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    PRIVACY_FILE, PRIVACY_PAGE, PUBLIC_LEDGER_FILE, REPLAYS_FILE, SERVICE_FILE, SOURCE_FILE, SWEEP_FILE,
+    TASK_FILE, TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
 use crate::verify::{self, Verification};
@@ -23,7 +25,7 @@ use undertone_coordinator::task::TaskConfig;
 pub(crate) use ledger::{PublicEntry, read as read_ledger};
 
 /// The files of a published run, which its manifest covers.
-pub(crate) const PUBLIC_FILES: [&str; 15] = [
+pub(crate) const PUBLIC_FILES: [&str; 16] = [
     CONFIG_FILE,
     INITIAL_MODEL_FILE,
     LANE_FILE,
@@ -34,6 +36,7 @@ pub(crate) const PUBLIC_FILES: [&str; 15] = [
     PRIVACY_FILE,
     PRIVACY_PAGE,
     REPLAYS_FILE,
+    SOURCE_FILE,
     SWEEP_FILE,
     TOKENIZER_FILE,
     TOKENIZER_PRIVACY_FILE,
@@ -138,12 +141,16 @@ fn fill(run_dir: &Path, folder: &Path) -> Result<Vec<String>> {
         copy(&from, &to)?;
         unchanged(run_dir, name, expected, &sha256_of(&to)?)?;
     }
-    let (task, genesis) = verify::settings_of(folder, of_task)?;
     let path = run_dir.join(LEDGER_FILE);
     let expected = manifest.files.get(LEDGER_FILE).map_or("", String::as_str);
     unchanged(run_dir, LEDGER_FILE, expected, &sha256_of(&path)?)?;
-    let found = crate::ledger::read(&path, &genesis)?;
-    let (lines, head) = ledger::public_lines(&found, by_schema(&task), &genesis)?;
+    let (task, own_genesis) = verify::settings_of(run_dir, of_task)?;
+    let found = crate::ledger::read(&path, &own_genesis)?;
+    public::blank(run_dir, folder, &found.entries)?;
+    // The ledger of an earlier version follows settings with private parts, and that of a task its whole file.
+    let (_, genesis) = verify::settings_of(folder, of_task)?;
+    let pseudonyms = by_schema(&task).then(ledger::Names::fresh).transpose()?;
+    let (lines, head) = ledger::public_lines(&found, pseudonyms.as_ref(), &genesis)?;
     files::write_atomic(&folder.join(PUBLIC_LEDGER_FILE), &lines)?;
     let public = Manifest::of(folder, names, found.entries.len() as u64, &head)?;
     public.write(folder)?;

@@ -17,6 +17,7 @@ use undertone_aggregation::{AggregationError, ParamLayout};
 use undertone_coordinator::head::{CloseError, RunHead};
 use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::kept_examples;
+use undertone_coordinator::outlet;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::privacy_report::Claims;
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry, PrivacyReport};
@@ -477,7 +478,10 @@ pub(crate) fn claims<'a>(
 /// PRIVACY: the model was trained on people's text, so a run that starts from it counts the guarantee as one on its own text.
 pub(crate) fn described(claims: &Claims<'_>, report: &PrivacyReport, rounds: u64) -> Description {
     let own = claims.training(report, unknown_source());
-    Description::of_session(rounds, vec![Training::Undescribed {}, own])
+    Description {
+        obstacles: outlet::obstacles(claims, report),
+        ..Description::of_session(rounds, vec![Training::Undescribed {}, own])
+    }
 }
 
 /// The population of a session, whose ledger says the number of kept examples with example-level sampling.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use undertone_coordinator::plan::{PrivacyPlan, SecretNumber, SelectionCost};
 use undertone_data::{Corpus, CorpusSpec, EosTargets, SourceSpec, Split, SplitSpec, VocabularySpec};
 
+use crate::config::public::public;
 use crate::config::{RunConfig, RunFile};
 use crate::driver::CONFIG_FILE;
 use crate::driver::workspace::{CorpusProgress, config_text, trained_model, vocabulary_of};
@@ -41,7 +42,7 @@ pub struct SweepStatement {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Score {
-    /// The text. That it is public is the word of the party that ran the sweep.
+    /// The text; its path is blank in a statement. That it is public is the word of the party that ran the sweep.
     pub public: SourceSpec,
 }
 
@@ -51,7 +52,7 @@ pub struct Score {
 pub struct Combination {
     /// The name of its runs.
     pub name: String,
-    /// The text of its `config.toml`.
+    /// The text of its `config.toml`, with its private parts blank. Earlier versions wrote all of it.
     pub config: String,
 }
 
@@ -61,17 +62,23 @@ impl SweepStatement {
     /// # Errors
     /// Settings that a private sweep cannot account for, by key.
     pub fn new(configs: &[&RunConfig], mean_runs: SecretNumber, score: Score, id: [u8; 16]) -> Result<Self> {
+        // Before the paths are blank.
+        for config in configs {
+            accountable(config, configs[0], &score)?;
+        }
         let combinations = configs.iter().map(|config| {
             Ok(Combination {
                 name: config.task.name.clone(),
-                config: config_text(config)?,
+                config: public(&config_text(config)?, Path::new(SWEEP_FILE))?,
             })
         });
         let statement = Self {
             version: 1,
             id: undertone_present::numbers::hex(&id),
             mean_runs,
-            score,
+            score: Score {
+                public: score.public.without_path(),
+            },
             combinations: combinations.collect::<Result<_>>()?,
         };
         statement.configs(Path::new(SWEEP_FILE))?;
@@ -155,7 +162,8 @@ fn accountable(config: &RunConfig, first: &RunConfig, score: &Score) -> Result<(
         let expected = "public words: a private sweep does not add the cost of words from people's text";
         return refuse("data.vocabulary", expected, "words from people's text");
     }
-    if config.data.source == score.public {
+    // A statement of an earlier version has the path of its text.
+    if score.public != score.public.without_path() && config.data.source == score.public {
         let expected = "a public text";
         return refuse(
             "private.score.public",
@@ -206,11 +214,12 @@ pub(crate) fn with_selection(
     if statement.version != 1 {
         return Err(RunError::damaged(&path, "expected version 1"));
     }
-    let text = config_text(config)?;
+    let whole = config_text(config)?;
+    let text = public(&whole, &path)?;
     if !statement
         .combinations
         .iter()
-        .any(|combination| combination.config == text)
+        .any(|combination| combination.config == text || combination.config == whole)
     {
         let message = format!("none of its combinations has the settings of {CONFIG_FILE}");
         return Err(RunError::damaged(&path, message));

@@ -28,7 +28,8 @@ mod subject;
 mod wording;
 
 pub use audit::read_lane;
-pub(crate) use published::{release, settings_of};
+pub(crate) use published::settings_of;
+pub use published::{obstacles, release};
 pub use replays::read_replays;
 
 use std::fmt::Display;
@@ -48,7 +49,7 @@ use crate::driver::{
 use crate::error::{Result, RunError};
 use crate::files;
 use crate::files::names::TASK_FILE;
-use crate::initial_model::{Training, source_sha256};
+use crate::initial_model::{SourceName, Training};
 use crate::task::{self, ServiceRecord};
 use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
@@ -180,6 +181,20 @@ pub struct Verification {
 }
 
 impl Verification {
+    /// A verification before its first check.
+    fn of(run_dir: &Path) -> Self {
+        Self {
+            run: run_dir.to_owned(),
+            checks: Vec::new(),
+            warnings: Vec::new(),
+            recomputed: None,
+            notes: match crate::publish::is_published(run_dir) {
+                true => published::NOT_CHECKED.to_vec(),
+                false => Vec::new(),
+            },
+        }
+    }
+
     /// `true` if all claims hold.
     #[must_use]
     pub fn holds(&self) -> bool {
@@ -276,16 +291,7 @@ pub fn verify(run_dir: &Path) -> Result<Verification> {
 fn checked(run_dir: &Path) -> Result<(Verification, Option<(Run<'_>, Recomputed)>)> {
     let of_task = crate::task::is_exported(run_dir);
     files::read(&run_dir.join(if of_task { TASK_FILE } else { CONFIG_FILE }))?;
-    let mut verification = Verification {
-        run: run_dir.to_owned(),
-        checks: Vec::new(),
-        warnings: Vec::new(),
-        recomputed: None,
-        notes: match crate::publish::is_published(run_dir) {
-            true => published::NOT_CHECKED.to_vec(),
-            false => Vec::new(),
-        },
-    };
+    let mut verification = Verification::of(run_dir);
     let mut found = None;
     if let Some(run) = open(run_dir, of_task, &mut verification) {
         verification
@@ -298,6 +304,12 @@ fn checked(run_dir: &Path) -> Result<(Verification, Option<(Run<'_>, Recomputed)
             });
         if run.plan.adds_noise_after_lifting() {
             verification.notes.push(FOLLOWS_THE_ENCODING);
+        }
+        if run.published {
+            let faults = published::faults(&run);
+            verification
+                .warnings
+                .extend(faults.unwrap_or_else(|error| vec![error.to_string()]));
         }
         verification.checks.extend(selection::alone(&run));
         verification.checks.push(mechanism::matches_configuration(&run));
@@ -482,7 +494,7 @@ fn of_run(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> Result<
     let words = vocabulary_cost(&plan, words.as_ref())?;
     let plan = plan
         .with_vocabulary(words)
-        .with_start(&trainings, &source_sha256(&config.data)?);
+        .with_start(&trainings, &SourceName::of(folder, &config.data)?.public);
     let plan = crate::sweep::with_selection(folder, config, plan, vocabulary.len())?;
     Ok(Settings {
         vocabulary: Some(vocabulary),

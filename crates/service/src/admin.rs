@@ -460,6 +460,7 @@ impl<'s> Admin<'s> {
             planned: report.planned.as_ref().map(Figures::new),
             observed: report.observed.as_ref().map(Figures::new),
             claimed: report.claimed().map(Figures::new),
+            obstacles: undertone_run::verify::obstacles(folder)?,
         })
     }
 

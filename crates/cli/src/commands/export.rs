@@ -78,6 +78,7 @@ pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<()> {
         }),
     };
     let exported = export(&args.run, &args.out, options)?;
+    output.warn_of(&exported.obstacles);
     if output.json {
         return output.print_json(&exported);
     }

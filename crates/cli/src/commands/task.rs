@@ -153,6 +153,7 @@ pub(crate) fn run(args: TaskArgs, output: &Output) -> anyhow::Result<()> {
         Answer::Details(details) => output.show(&details, || describe(&details)),
         Answer::Exported(exported) => {
             output.show(&exported, || facts(written(&exported)))?;
+            output.warn_of(&exported.obstacles);
             output.note(&format!(
                 "check its claims with: undertone verify {}",
                 exported.folder.display()

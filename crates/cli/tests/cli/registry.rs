@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, TINY, json};
+use crate::support::{Folder, TINY, contains, json, over};
 
 pub(crate) const FACTS: &str = r#"
 curator = "Example Society"
@@ -162,6 +162,48 @@ fn facts_that_are_missing_and_claims_that_do_not_hold_are_refused() {
     seeded.write("facts.toml", FACTS);
     seeded.refuse(
         "report runs/tiny --registry facts.toml",
-        "`seed`: expected a run without a seed",
+        "cannot be published ... config.toml, seed",
     );
+}
+
+/// A record says of a run what `publish` would, and refuses what it would refuse.
+#[test]
+#[ignore = "slow"]
+fn no_record_is_made_of_a_run_that_is_not_published() {
+    let counted = over(
+        "{ kind = \"csv\", path = \"crowd.csv\" }\nvocabulary = { kind = \"training_data\", size = 20 }",
+    );
+    let folder = Folder::new();
+    let rows = (0..60).map(|user| format!("u{user},\"the cat sat on a mat\"\n"));
+    folder.write("crowd.csv", format!("user_id,text\n{}", rows.collect::<String>()));
+    folder.write("facts.toml", FACTS);
+    folder.write("run.toml", counted.replace("seed = 3\n", ""));
+    folder.succeed("train run.toml");
+    for command in [
+        "publish runs/tiny published",
+        "report runs/tiny --registry facts.toml",
+    ] {
+        folder.refuse(
+            command,
+            "data.vocabulary: the words were counted on the text of the users",
+        );
+    }
+    assert!(!folder.path("runs/tiny/registry.json").exists());
+    // An export is made, says so once, and bears the list.
+    let output = folder.run("export runs/tiny --layout undertone -o exported");
+    assert!(output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(
+        said.matches("the words were counted on the text").count(),
+        1,
+        "{said}"
+    );
+    for model in ["runs/tiny", "exported"] {
+        let header = folder.read(&format!("{model}/model.safetensors"));
+        let header = String::from_utf8_lossy(&header[..header.len().min(4096)]).into_owned();
+        contains(
+            &header,
+            "obstacles ... the words were counted on the text of the users",
+        );
+    }
 }

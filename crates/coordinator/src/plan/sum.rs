@@ -17,7 +17,8 @@ impl PrivacyPlan {
     #[must_use]
     pub fn max_per_round(&self) -> f64 {
         let all = match self.kept_per_user {
-            Some(_) => self.population.total_weight,
+            // PRIVACY: the file may give the number of examples, so that the true one could be larger.
+            Some(group_size) => self.population.users as f64 * f64::from(group_size),
             None => self.population.users as f64,
         };
         match self.sampling {

@@ -92,13 +92,16 @@ pub struct TableSource {
 /// A table in the memory of a program that calls this library. Its rows are known by their number and their digest, so that a run is
 /// continued on the same table alone.
 ///
-/// PRIVACY: number and digest are exact functions of the rows. They belong to the operator of the training, like metrics.
+/// PRIVACY: number and digest are exact functions of the rows. They belong to the operator of the training, like metrics. A run keeps them
+/// in a private file, and its `config.toml` leaves them out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemorySource {
-    /// Number of rows.
+    /// Number of rows; 0 where it is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub rows: u64,
-    /// SHA-256 (64 hexadecimal digits) of the rows, as [`MemoryTable`](crate::MemoryTable) computes it.
+    /// SHA-256 (64 hexadecimal digits) of the rows, as [`MemoryTable`](crate::MemoryTable) computes it; empty where it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sha256: String,
     /// Column with the user's name or number.
     #[serde(default = "default_user")]
@@ -135,6 +138,11 @@ pub struct CsvSource {
     /// One ASCII character between fields.
     #[serde(default = "default_delimiter")]
     pub delimiter: char,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(rows: &u64) -> bool {
+    *rows == 0
 }
 
 fn default_user() -> String {
@@ -262,8 +270,23 @@ impl MemorySource {
         columns_of!(self)
     }
 
-    pub(crate) fn in_words(&self) -> String {
-        format!("the table of {} rows with SHA-256 {}", self.rows, self.sha256)
+    /// The table in a few words, for messages to its owner.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        match self.sha256.is_empty() {
+            true => "the table in memory that the run was made from".to_owned(),
+            false => format!("the table of {} rows with SHA-256 {}", self.rows, self.sha256),
+        }
+    }
+
+    /// The table without the number and the digest of its rows, as a `config.toml` names it.
+    #[must_use]
+    pub fn unnamed(&self) -> Self {
+        Self {
+            rows: 0,
+            sha256: String::new(),
+            ..self.clone()
+        }
     }
 }
 
@@ -276,6 +299,7 @@ impl SourceSpec {
             SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.path.clone(),
             SourceSpec::Csv(source) => source.path.clone(),
             SourceSpec::Grouped(source) => source.path.clone(),
+            SourceSpec::Memory(source) if source.sha256.is_empty() => "a table in memory".to_owned(),
             SourceSpec::Memory(source) => format!("the table of {} rows in memory", source.rows),
         }
     }
@@ -313,14 +337,32 @@ impl SourceSpec {
     }
 
     /// The name of the source in records: the digest of its settings.
-    pub(crate) fn name_sha256(&self) -> String {
+    /// Tables in memory have one name for all contents, because released models bear the name.
+    #[must_use]
+    pub fn name_sha256(&self) -> String {
         let mut source = self.clone();
         if let SourceSpec::Memory(table) = &mut source {
             // PRIVACY: number and digest of the rows are exact functions of people's text.
-            (table.rows, table.sha256) = (0, String::new());
+            *table = table.unnamed();
         }
         // Plain data with string keys serialises.
-        named(&serde_json::to_vec(&source).unwrap_or_default())
+        let text = serde_json::to_string(&source).unwrap_or_default();
+        // The name was made of the blank values when their keys were always written.
+        let (tag, blank) = ("{\"kind\":\"memory\",", "\"rows\":0,\"sha256\":\"\",");
+        named(text.replacen(tag, &format!("{tag}{blank}"), 1).as_bytes())
+    }
+
+    /// The source without the path of its text, as strangers may see it.
+    #[must_use]
+    pub fn without_path(&self) -> Self {
+        let mut source = self.clone();
+        match &mut source {
+            SourceSpec::Synthetic(_) | SourceSpec::Memory(_) => {}
+            SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.path.clear(),
+            SourceSpec::Csv(source) => source.path.clear(),
+            SourceSpec::Grouped(source) => source.path.clear(),
+        }
+        source
     }
 
     pub(crate) fn has_time(&self) -> bool {

@@ -4,7 +4,6 @@
 //! made. The guesses follow from the released values alone, so that the digest of the coins in `lane.json` is all that has to be fixed
 //! before the first round.
 
-use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::Path;
@@ -13,7 +12,6 @@ use sha2::{Digest, Sha256};
 use undertone_accounting::SamplingProbability;
 use undertone_accounting::audit::Significance;
 use undertone_accounting::audit::sampled::SecretCoins;
-use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::participation::policy::Enforcement;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry, PrivacyReport};
@@ -85,7 +83,11 @@ impl<'a> Recorded<'a> {
         if record.schema != SCHEMA
             || (record.canaries, record.noise_probe) != (audit.lane, audit.noise_probe)
             || record.coins_sha256.is_some() != (audit.lane > 0)
-            || record.shadows.len() != shadows
+            || record.shadows.len().max(record.shadow_rounds.len()) != shadows
+            || (!record.shadows.is_empty() && !record.shadow_rounds.is_empty())
+            || !record.shadow_rounds.iter().all(|rounds| {
+                rounds.is_sorted_by(|a, b| a < b) && rounds.iter().all(|&round| round < entries.len())
+            })
         {
             let message = format!("expected the sizes and the canaries of `[audit]` in {CONFIG_FILE}");
             return Err(RunError::damaged(&folder.join(LANE_FILE), message));
@@ -280,7 +282,7 @@ impl<'a> Recorded<'a> {
             (None, Some(first)) => Some(self.secret_coins(first)?),
             _ => None,
         };
-        let shadowed = self.rounds_of_shadows();
+        let shadowed = self.record.rounds_of_shadows(&self.entries);
         let (signals, matched) = match definition {
             Some(definition) => matched_filters(definition, &shadowed, &canaries)?,
             None => (Vec::new(), Vec::new()),
@@ -346,18 +348,6 @@ impl<'a> Recorded<'a> {
         let both = factors.iter().zip(&self.entries);
         both.map(|(factor, entry)| factor * sensitivity(entry) / first)
             .collect()
-    }
-
-    /// The rounds of each canary: those of the user whom it shadows.
-    fn rounds_of_shadows(&self) -> Vec<Vec<usize>> {
-        let mut rounds: HashMap<ParticipantId, Vec<usize>> = HashMap::new();
-        for (round, entry) in self.entries.iter().enumerate() {
-            for &name in &entry.participants {
-                rounds.entry(name).or_default().push(round);
-            }
-        }
-        let of = |name| rounds.get(name).cloned().unwrap_or_default();
-        self.record.shadows.iter().map(of).collect()
     }
 
     /// The values of canaries and probes under a claim, as the estimators take them; `None` where the coins are not there.

@@ -122,11 +122,14 @@ impl RunFile {
     /// # Errors
     /// [`RunError::Coordinator`] if the corpus was opened with other settings than `[data]`.
     pub fn with_corpus(mut self, corpus: Corpus) -> Result<Self> {
-        if corpus.spec() != &self.config.data {
+        let named = &self.config.data;
+        // A `config.toml` does not name a table by its rows.
+        if corpus.spec() != named && (&corpus.spec().unnamed() != named || named.unnamed() != *named) {
             let text = |data: &CorpusSpec| toml::to_string(data).unwrap_or_default().replace('\n', ", ");
             let expected = format!("the settings of the corpus: {}", text(corpus.spec()));
-            return Err(RunError::value("data", expected, text(&self.config.data)));
+            return Err(RunError::value("data", expected, text(named)));
         }
+        self.config.data = corpus.spec().clone();
         self.corpus = Some(corpus);
         Ok(self)
     }

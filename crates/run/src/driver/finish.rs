@@ -9,8 +9,9 @@ use super::{FINISHED_FILES, Run, Summary};
 use crate::checkpoint::{self, State};
 use crate::error::Result;
 use crate::evaluate::{EvaluationSet, Metrics};
-use crate::initial_model::source_sha256;
+use crate::initial_model::SourceName;
 use crate::manifest::Manifest;
+use undertone_coordinator::outlet;
 use undertone_coordinator::privacy_report::Claims;
 use undertone_coordinator::record::{EndReason, LedgerEnd, PrivacyReport};
 
@@ -71,10 +72,10 @@ impl Run<'_> {
         let (end, ledger_head) = self.end(head)?;
         let privacy = self.write_privacy(head, end.as_ref())?;
         let mut trained_on = self.trainings.clone();
-        trained_on.push(
-            self.claims(head)
-                .training(&privacy, source_sha256(&self.config.data)?),
-        );
+        let source = SourceName::of(self.directory.path(), &self.config.data)?;
+        let claims = self.claims(head);
+        trained_on.push(claims.training(&privacy, source.public));
+        let obstacles = outlet::obstacles(&claims, &privacy);
         self.directory.write_model(
             &self.config.task.model,
             head.round(),
@@ -82,6 +83,7 @@ impl Run<'_> {
             self.model.as_ref(),
             head.parameters(),
             trained_on,
+            obstacles,
         )?;
         Manifest::of(self.directory.path(), &FINISHED_FILES, head.round(), &ledger_head)?
             .write(self.directory.path())?;

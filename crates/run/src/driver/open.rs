@@ -9,6 +9,7 @@ use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::{RunHead, Trained};
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::kept_examples;
+use undertone_coordinator::outlet::declared_examples;
 use undertone_coordinator::participation::ParticipationKey;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::record::LedgerEntry;
@@ -32,7 +33,8 @@ use crate::engine;
 use crate::error::{Result, RunError};
 use crate::evaluate::EvaluationSet;
 use crate::files;
-use crate::initial_model::{self, source_sha256, starting_parameters};
+use crate::initial_model::{self, SourceName, starting_parameters};
+use crate::ledger;
 use crate::local_sources::LocalSources;
 use crate::metrics::MetricsLine;
 use crate::ranks::Ranks;
@@ -68,7 +70,14 @@ impl<'a> Run<'a> {
             frozen_sha256: identity.frozen_sha256().map(str::to_owned),
         };
         Order::Start(start).send(&[], ranks)?;
-        let population = population(config, &example_counts(&users));
+        let mut population = population(config, &example_counts(&users));
+        // An earlier version counted the examples although the file gave their number.
+        if options.resume
+            && config.task.user_update.algorithm == Algorithm::Els
+            && let Some(weight) = ledger::first_line(directory.path())?.and_then(|first| first.total_weight)
+        {
+            population.total_weight = weight;
+        }
         let checkpoint = match options.resume {
             true => {
                 let name = identity.name(config.task.model.family());
@@ -93,14 +102,21 @@ impl<'a> Run<'a> {
         // What the words cost must be known under the run's relation.
         let words = vocabulary_cost(&plan, corpus.vocabulary_privacy())?;
         let plan = plan.with_vocabulary(words);
+        let source_name = match &checkpoint {
+            Some(_) => SourceName::of(directory.path(), &config.data)?,
+            None => directory.source_name(&config.data)?,
+        };
         let trainings = match (&checkpoint, &config.initial_model) {
             // The file may be gone by now.
             (Some(_), _) => workspace::trainings_of(directory.path())?,
             (None, file) => {
-                initial_model::trainings(base, file.as_deref(), config.initial_adapters.as_deref())?
+                let adapters = config.initial_adapters.as_deref();
+                let mut trainings = initial_model::trainings(base, file.as_deref(), adapters)?;
+                source_name.rename(&mut trainings);
+                trainings
             }
         };
-        let own = source_sha256(&config.data)?;
+        let own = &source_name.public;
         let places = config.data.source.places(base)?;
         let (initial, adapters) = (
             config.initial_model.as_deref(),
@@ -112,9 +128,9 @@ impl<'a> Run<'a> {
         };
         let mut trainings = trainings;
         if let Some(local) = &local {
-            local.rename(&mut trainings, &own, &places);
+            local.rename(&mut trainings, own, &places);
         }
-        let plan = plan.with_start(&trainings, &own);
+        let plan = plan.with_start(&trainings, own);
         let plan = crate::sweep::with_selection(directory.path(), config, plan, corpus.vocab().len())?;
         // Fails before any work when the budget does not allow a single round, or the accountant cannot evaluate the plan.
         plan.check_budget()?;
@@ -158,8 +174,8 @@ impl<'a> Run<'a> {
                 directory.open_files(state.ledger_bytes, state.metrics_bytes)?
             }
             None => {
-                local.unwrap_or_default().write(directory.path(), &own, places)?;
-                directory.create_files(config, &plan, corpus, base, &trainings)?
+                local.unwrap_or_default().write(directory.path(), own, places)?;
+                directory.create_files(config, &plan, corpus, base, &trainings, &source_name)?
             }
         };
         let RunFiles {
@@ -297,7 +313,7 @@ impl<'a> Run<'a> {
 }
 
 /// Number of training users with these numbers of examples and their total weight, for a private run no more than its bound. With
-/// example-level sampling each kept example weighs 1.
+/// example-level sampling each kept example weighs 1, and the file may give their number.
 pub(super) fn population(config: &RunConfig, examples: &[u32]) -> Population {
     let UserSettings {
         algorithm,
@@ -307,7 +323,12 @@ pub(super) fn population(config: &RunConfig, examples: &[u32]) -> Population {
     } = config.task.user_update;
     let users = examples.len();
     let total_weight = match weight_cap {
-        None if algorithm == Algorithm::Els => kept_examples::count(examples, group_size.unwrap_or(0)) as f64,
+        None if algorithm == Algorithm::Els => {
+            let counted = || kept_examples::count(examples, group_size.unwrap_or(0)) as f64;
+            // PRIVACY: a number that the file gives is not counted on people's text.
+            let declared = declared_examples(&config.task).filter(|_| config.task.privacy.is_some());
+            declared.unwrap_or_else(counted)
+        }
         None => users as f64,
         // PRIVACY: weights follow from what people wrote. The plan of a private run has its denominator from the run file.
         Some(_) if config.task.privacy.is_some() && !planted("M11") => users as f64,

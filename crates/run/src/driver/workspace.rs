@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use undertone_data::{
-    Corpus, CorpusSpec, EosTargets, FileRecord, Partition, Progress, SourceSpec, Stage, Vocab, VocabularySpec,
+    Corpus, CorpusSpec, DataError, EosTargets, FileRecord, MemorySource, Partition, Progress, SourceSpec,
+    Stage, Vocab, VocabularySpec,
 };
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_models::{Loaded, ModelSpec, SequenceModel};
@@ -18,10 +19,11 @@ use crate::error::{Result, RunError};
 use crate::files::names::{
     COINS_FILE, CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE,
     LOCAL_SOURCES_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, REPLAYS_FILE,
-    SWEEP_FILE, TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+    SOURCE_FILE, SWEEP_FILE, TABLE_FILE, TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_FILE,
+    VOCAB_PRIVACY_FILE,
 };
 use crate::files::{self, JsonLines};
-use crate::initial_model::{self, Description};
+use crate::initial_model::{self, Description, SourceName};
 use crate::ledger::genesis_of;
 use crate::manifest::MANIFEST_FILE;
 use crate::metrics::{Histogram, StartRecord};
@@ -161,6 +163,36 @@ impl RunDirectory {
         self.path.join(name)
     }
 
+    /// The public name of the text of a new run here.
+    pub(crate) fn source_name(&self, data: &CorpusSpec) -> Result<SourceName> {
+        SourceName::new(data, &self.cache)
+    }
+
+    /// Refuses to go on with another table in memory than the one that the run was made from. Without the private file of the table, the
+    /// checkpoint knows the corpus by its digest.
+    pub(crate) fn check_table(&self, corpus: Option<&Corpus>, data: &CorpusSpec) -> Result<()> {
+        let (SourceSpec::Memory(given), path) = (&data.source, self.file(TABLE_FILE)) else {
+            return Ok(());
+        };
+        if !files::exists(&path) {
+            return Ok(());
+        }
+        let Table { rows, sha256 } = files::read_json(&path)?;
+        let expected = MemorySource {
+            rows,
+            sha256,
+            ..given.clone()
+        };
+        match corpus.map(|corpus| &corpus.spec().source) {
+            Some(SourceSpec::Memory(got)) if got.rows == rows && got.sha256 == expected.sha256 => Ok(()),
+            Some(SourceSpec::Memory(got)) => Err(other_table(&expected, got.in_words())),
+            _ => Err(other_table(
+                &expected,
+                "no table: give it to the function `train` of the Python package as `data`".to_owned(),
+            )),
+        }
+    }
+
     pub(crate) fn open_corpus(
         &self,
         data: &CorpusSpec,
@@ -201,8 +233,9 @@ impl RunDirectory {
         corpus: &Corpus,
         base: &Path,
         trainings: &[Training],
+        source: &SourceName,
     ) -> Result<RunFiles> {
-        self.write_setting(config, corpus, base, trainings)?;
+        self.write_setting(config, corpus, base, trainings, source)?;
         self.write_mechanism(plan)?;
         self.open_files(0, 0)
     }
@@ -227,6 +260,7 @@ impl RunDirectory {
         corpus: &Corpus,
         base: &Path,
         trainings: &[Training],
+        source: &SourceName,
     ) -> Result<()> {
         // A path that JSON cannot hold is left out: then it is asked for.
         if let Ok(path) = base.canonicalize()
@@ -236,6 +270,16 @@ impl RunDirectory {
             files::write_atomic(&self.file(BASE_FILE), &bytes)?;
         }
         files::write_atomic(&self.file(CONFIG_FILE), config_text(config)?.as_bytes())?;
+        if let SourceSpec::Memory(table) = &corpus.spec().source {
+            let table = Table {
+                rows: table.rows,
+                sha256: table.sha256.clone(),
+            };
+            files::write_secret_json(&self.file(TABLE_FILE), &table)?;
+        }
+        if let Some(record) = source.record() {
+            files::write_json(&self.file(SOURCE_FILE), &record)?;
+        }
         files::write_atomic(
             &self.file(corpus.vocab().file_name()),
             corpus.vocab().to_file_contents().as_bytes(),
@@ -305,7 +349,8 @@ impl RunDirectory {
         })
     }
 
-    /// Writes the model of a run that is over.
+    /// Writes the model of a run that is over, with the obstacles in front of its release.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of the description")]
     pub(crate) fn write_model(
         &self,
         spec: &ModelSpec,
@@ -314,9 +359,13 @@ impl RunDirectory {
         model: &dyn SequenceModel,
         parameters: &[f32],
         trained_on: Vec<Training>,
+        obstacles: Vec<String>,
     ) -> Result<()> {
-        let description = Description::new(spec, rounds, words, trained_on).to_json()?;
-        let bytes = model.write_params(parameters, &description)?;
+        let description = Description {
+            obstacles,
+            ..Description::new(spec, rounds, words, trained_on)
+        };
+        let bytes = model.write_params(parameters, &description.to_json()?)?;
         files::write_atomic(&self.file(MODEL_FILE), &bytes)
     }
 
@@ -331,6 +380,21 @@ impl RunDirectory {
         checkpoint.check_belongs(&self.path, model, &config_digest(config)?, corpus.digest())?;
         Ok(checkpoint)
     }
+}
+
+/// `table.json`: the table in memory that a run was made from.
+///
+/// PRIVACY: number and digest are exact functions of people's text. The file is its owner's alone, and no release has it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    rows: u64,
+    sha256: String,
+}
+
+fn other_table(expected: &MemorySource, got: String) -> RunError {
+    let expected = expected.in_words();
+    DataError::Memory { expected, got }.into()
 }
 
 /// `true` if a run is over: its manifest is written last.
@@ -505,7 +569,9 @@ fn is_unstarted(path: &Path) -> bool {
                     LEDGER_FILE,
                     MECHANISM_FILE,
                     INITIAL_MODEL_FILE,
+                    SOURCE_FILE,
                     SWEEP_FILE,
+                    TABLE_FILE,
                     LANE_FILE,
                     LANE_VALUES_FILE,
                     COINS_FILE,

@@ -44,6 +44,10 @@ pub(crate) const COINS_FILE: &str = "coins.json";
 pub const REPLAYS_FILE: &str = "replays.json";
 /// The statement of the private sweep that chose the run, if one did.
 pub const SWEEP_FILE: &str = "sweep.json";
+/// The public name of the text of a run, where it follows from a path.
+pub(crate) const SOURCE_FILE: &str = "source.json";
+/// The number and the digest of the rows of a table in memory. No manifest covers it, and nobody publishes it.
+pub(crate) const TABLE_FILE: &str = "table.json";
 /// The ledger of a published run, without anything that only insiders may see.
 pub(crate) const PUBLIC_LEDGER_FILE: &str = "ledger.public.jsonl";
 /// The settings of a task of the service, in the directory of an exported task.

@@ -9,12 +9,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use undertone_coordinator::participation::ParticipantId;
+use undertone_coordinator::participation::{ParticipantId, Salt};
 use undertone_coordinator::record::{
     AbandonedAttempt, Issuer, LedgerEnd, LedgerEntry, LedgerLine, LedgerMode, NoiseLabel,
 };
 use undertone_present::numbers::hex;
 
+use crate::driver::fresh_bytes;
 use crate::error::{Result, RunError};
 use crate::files::{Line, Lines};
 use crate::ledger::Ledger;
@@ -56,7 +57,7 @@ pub(crate) struct PublicEntry {
     previous_sha256: String,
 }
 
-/// The participation of a round, by pseudonyms.
+/// The participation of a round, by names of this publication.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PublicParticipation {
@@ -74,7 +75,7 @@ struct PublicParticipation {
 
 impl PublicEntry {
     /// The public part of a round.
-    fn of(entry: &LedgerEntry, by_schema: bool, previous_sha256: &str) -> Self {
+    fn of(entry: &LedgerEntry, names: Option<&Names>, previous_sha256: &str) -> Self {
         Self {
             round: entry.round,
             sampling: entry.sampling.clone(),
@@ -90,13 +91,13 @@ impl PublicEntry {
             noise_std: entry.noise_std,
             noise_multiplier: entry.noise_multiplier,
             noise_domain: entry.noise_domain,
-            participation: by_schema.then(|| PublicParticipation {
+            participation: names.map(|names| PublicParticipation {
                 cohort_size: entry.cohort_size,
                 survivors: entry.survivors,
                 abandoned: entry.abandoned,
-                participants: entry.participants.clone(),
-                lost: entry.lost.clone(),
-                attempts: entry.attempts.clone(),
+                participants: names.of(&entry.participants),
+                lost: names.of(&entry.lost),
+                attempts: names.of_attempts(&entry.attempts),
             }),
             issuer: entry.issuer.clone(),
             parameters_sha256: entry.parameters_sha256.clone(),
@@ -146,8 +147,44 @@ impl PublicEntry {
     }
 }
 
-/// The lines of the public ledger of a private one, chained anew from the same settings, and the digest of the last line.
-pub(super) fn public_lines(ledger: &Ledger, by_schema: bool, genesis: &str) -> Result<(Vec<u8>, String)> {
+/// The names of users in one publication.
+///
+/// PRIVACY: the key is drawn for the publication and kept nowhere. So nobody can join two publications of a run, or a publication and
+/// the ledger that it was made from, by the names.
+pub(super) struct Names(Salt);
+
+impl Names {
+    /// The names under a new key.
+    ///
+    /// # Errors
+    /// [`RunError::Entropy`].
+    pub(super) fn fresh() -> Result<Self> {
+        Ok(Self(Salt::from_bytes(fresh_bytes()?)))
+    }
+
+    /// The names of these users, in order of the names.
+    fn of(&self, users: &[ParticipantId]) -> Vec<ParticipantId> {
+        let mut names: Vec<_> = users.iter().map(|user| self.0.pseudonym(user.get())).collect();
+        names.sort_unstable();
+        names
+    }
+
+    fn of_attempts(&self, attempts: &[AbandonedAttempt]) -> Vec<AbandonedAttempt> {
+        let renamed = |attempt: &AbandonedAttempt| AbandonedAttempt {
+            participants: self.of(&attempt.participants),
+            ..attempt.clone()
+        };
+        attempts.iter().map(renamed).collect()
+    }
+}
+
+/// The lines of the public ledger of a private one, chained anew from the public settings, and the digest of the last line. It has names of
+/// users where the guarantee rests on a participation schema.
+pub(super) fn public_lines(
+    ledger: &Ledger,
+    names: Option<&Names>,
+    genesis: &str,
+) -> Result<(Vec<u8>, String)> {
     let (mut text, mut head) = (Vec::new(), genesis.to_owned());
     let mut add = |line: serde_json::Result<Vec<u8>>| -> Result<String> {
         let line = line.map_err(|error| RunError::value("ledger", "values that JSON can hold", error))?;
@@ -157,16 +194,14 @@ pub(super) fn public_lines(ledger: &Ledger, by_schema: bool, genesis: &str) -> R
         Ok(digest)
     };
     for entry in &ledger.entries {
-        head = add(serde_json::to_vec(&PublicEntry::of(entry, by_schema, &head)))?;
+        head = add(serde_json::to_vec(&PublicEntry::of(entry, names, &head)))?;
     }
     if let Some(end) = &ledger.end {
         let mut end = LedgerEnd {
             previous_sha256: head,
             ..end.clone()
         };
-        if !by_schema {
-            end.attempts.clear();
-        }
+        end.attempts = names.map_or_else(Vec::new, |names| names.of_attempts(&end.attempts));
         head = add(serde_json::to_vec(&end))?;
     }
     Ok((text, head))

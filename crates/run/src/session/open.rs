@@ -11,6 +11,7 @@ use undertone_coordinator::cohorts::Cohorts;
 use undertone_coordinator::head::RunHead;
 use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::kept_examples;
+use undertone_coordinator::outlet::declared_examples;
 use undertone_coordinator::participation::ParticipationKey;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::random::Randomness;
@@ -26,7 +27,7 @@ use crate::driver::{
 };
 use crate::error::{Result, RunError};
 use crate::files;
-use crate::ledger::{genesis_of_session, read_chain};
+use crate::ledger::{first_line, genesis_of_session, read_chain};
 use crate::store::FileStore;
 
 /// Everything that depends on the population: the draws of its users, and the plan that was made for it.
@@ -101,14 +102,16 @@ fn people_sha256(users: u64, counts: &[u32]) -> String {
     hex(&hash.finalize())
 }
 
-/// The number of kept examples, with example-level sampling.
+/// The number of kept examples, with example-level sampling: the one that the settings give, or the counted one.
 fn kept(config: &SessionConfig, counts: &[u32]) -> Option<f64> {
     let group_size = config
         .task
         .user_update
         .group_size
         .filter(|_| reads_counts(config))?;
-    Some(kept_examples::count(counts, group_size) as f64)
+    // PRIVACY: a number that the settings give is not counted on people's text.
+    let declared = declared_examples(&config.task).filter(|_| config.task.privacy.is_some());
+    Some(declared.unwrap_or_else(|| kept_examples::count(counts, group_size) as f64))
 }
 
 /// A session before its first round, with its settings written.
@@ -141,7 +144,9 @@ pub(super) fn resumed(directory: &RunDirectory, config: &SessionConfig, counts: 
     let layout = config.task.model.layout(0)?;
     // The matrix that was run, not one that is optimised once more.
     let strategy = strategy_of(folder)?;
-    let population = population(config, kept(config, counts));
+    // An earlier version counted the examples although the settings gave their number.
+    let known = first_line(folder)?.and_then(|first| first.total_weight);
+    let population = population(config, kept(config, counts).map(|kept| known.unwrap_or(kept)));
     let plan = PrivacyPlan::with_strategy(&config.task, strategy.as_ref(), &layout, population)?;
     plan.check_sum(1)?;
     let found = Checkpoint::read(folder, 0)?;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use undertone_coordinator::outlet;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::privacy_report::Claims;
 use undertone_coordinator::record::{LedgerEnd, LedgerEntry, LedgerLine, PrivacyReport};
@@ -166,7 +167,10 @@ impl TaskExport<'_> {
     ) -> Result<Description> {
         let mut trained_on = self.trainings.to_vec();
         trained_on.push(claims.training(report, source_sha256(self.population)));
-        Ok(Description::new(&self.file.task.model, rounds, words, trained_on))
+        Ok(Description {
+            obstacles: outlet::obstacles(claims, report),
+            ..Description::new(&self.file.task.model, rounds, words, trained_on)
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 mod forge;
 mod world;
 
+use sha2::Digest;
 use tempfile::TempDir;
 use undertone_coordinator::record::{EndReason, PrivacyReport};
 use undertone_coordinator::task::TaskPurpose;
@@ -282,4 +283,61 @@ fn a_run_refuses_devices_that_check_in() {
         error.contains("cohort.sampling") && error.contains("undertone serve"),
         "{error}"
     );
+}
+
+/// A published task names no file of its author, and its users in the participation of its ledger alone, by names of the publication.
+#[test]
+fn a_published_task_has_no_path_and_its_pseudonyms_are_those_of_one_publication() {
+    let world = World::changed(
+        PLAIN,
+        &[
+            ("vocabulary.path", "\"/home/ann/w0rds-of-ann.txt\""),
+            ("initial_model", "\"/home/ann/st4rt.safetensors\""),
+        ],
+    );
+    let (folder, path, _) = exported(&world.made(5, EndReason::Stopped));
+    let task = std::fs::read(path.join("task.toml")).unwrap();
+    let pseudonym = |number: u64| format!("{number:016x}").into_bytes();
+    let mut planted: Vec<Vec<u8>> = ["w0rds-of-ann", "st4rt", "/home/ann"]
+        .map(|path| path.as_bytes().to_vec())
+        .into();
+    for whole in ["/home/ann/w0rds-of-ann.txt", "/home/ann/st4rt.safetensors"] {
+        planted.push(undertone_present::numbers::hex(&sha2::Sha256::digest(whole)).into_bytes());
+    }
+    let mut joined = std::collections::BTreeSet::new();
+    for publication in ["one", "other"] {
+        let to = folder.path().join(publication);
+        crate::publish::publish(&path, &to).unwrap();
+        assert_eq!(verified(&to), Vec::<String>::new());
+        let holds = |bytes: &[u8], form: &[u8]| bytes.windows(form.len()).any(|window| window == form);
+        for entry in std::fs::read_dir(&to).unwrap() {
+            let entry = entry.unwrap();
+            let bytes = std::fs::read(entry.path()).unwrap();
+            let private = (0..60).chain([980, 990]).map(pseudonym);
+            for form in planted.iter().cloned().chain(private) {
+                let shown = String::from_utf8_lossy(&form).into_owned();
+                assert!(!holds(&bytes, &form), "{:?}: {shown}", entry.file_name());
+            }
+        }
+        // The same search finds them where they belong.
+        assert!(planted[..3].iter().all(|form| holds(&task, form)));
+        let ledger = std::fs::read(path.join("ledger.jsonl")).unwrap();
+        assert!(holds(&ledger, &pseudonym(4)) && holds(&ledger, &pseudonym(990)));
+        for line in std::fs::read_to_string(to.join("ledger.public.jsonl"))
+            .unwrap()
+            .lines()
+        {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            let names = line["participation"]["participants"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            for name in names {
+                let name = name.as_str().unwrap().to_owned();
+                joined.insert((publication, name));
+            }
+        }
+    }
+    let names: std::collections::BTreeSet<_> = joined.iter().map(|(_, name)| name).collect();
+    assert_eq!(names.len(), joined.len(), "a name stands in both publications");
 }

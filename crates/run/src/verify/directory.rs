@@ -15,8 +15,10 @@ use crate::driver::{
 };
 use crate::files;
 use crate::files::names::{
-    LANE_FILE, LANE_VALUES_FILE, PUBLIC_LEDGER_FILE, REPLAYS_FILE, SWEEP_FILE, TOKENIZER_PRIVACY_FILE,
+    LANE_FILE, LANE_VALUES_FILE, PUBLIC_LEDGER_FILE, REPLAYS_FILE, SOURCE_FILE, SWEEP_FILE,
+    TOKENIZER_PRIVACY_FILE,
 };
+use crate::initial_model::SourceName;
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
 use crate::publish::{PUBLIC_FILES, PUBLIC_TASK_FILES};
 use crate::task::TASK_FILES;
@@ -103,7 +105,8 @@ pub(super) fn as_when_it_ended(folder: &Path, expected_files: &Files<'_>) -> Che
             (Some(_), false) => check.problem(format!("{name}: missing")),
             (None, true) => check.problem(format!("{name}: not in {MANIFEST_FILE}")),
             // Only a run that a private sweep chose has one; its ledger follows it.
-            (None, false) if name == SWEEP_FILE => {}
+            // Earlier versions wrote no name of a text. Where there is one, the ledger follows it as well.
+            (None, false) if name == SWEEP_FILE || name == SOURCE_FILE => {}
             // Words that a run file declares public have none, and in directories of earlier versions all but private ones.
             (None, false) if is_optional(name, expected_files.subject) => {}
             (None, false) if expected && expected_files.subject.is_some() => {
@@ -130,6 +133,7 @@ fn is_expected(name: &str, config: &RunConfig) -> bool {
     match name {
         INITIAL_MODEL_FILE => config.initial_model.is_some(),
         LANE_FILE | LANE_VALUES_FILE => config.has_lane(),
+        SOURCE_FILE => SourceName::is_recorded(&config.data),
         REPLAYS_FILE => config.audit.is_some_and(|audit| audit.replay_every > 0),
         MECHANISM_FILE => has_mechanism(&config.task),
         TOKENIZER_FILE => of_tokens,

@@ -9,6 +9,7 @@ use crate::driver::{MODEL_FILE, trained_model};
 use crate::error::Result;
 use crate::initial_model::{Description, description_of};
 use undertone_coordinator::identity::ModelIdentity;
+use undertone_coordinator::outlet;
 use undertone_coordinator::record::PrivacyReport;
 
 /// Checks that the parameters are those of the ledger's last line, and that the frozen ones are unchanged.
@@ -43,13 +44,16 @@ pub(super) fn matches_ledger(run: &Run<'_>, report: Option<&PrivacyReport>) -> C
 /// Checks that the file describes its model, its words and the guarantee of its training.
 fn description(run: &Run<'_>, vocabulary: &Vocab, report: &PrivacyReport, check: &mut Check) -> Result<()> {
     let mut trained_on = run.trainings.clone();
-    if let Some(source) = run.subject.source_sha256()? {
+    if let Some(source) = run.subject.source_name(run.folder)? {
         trained_on.push(run.claims()?.training(report, source));
     }
     let bytes = crate::files::read(&run.folder.join(MODEL_FILE))?;
     nothing_else_said(&bytes, check)?;
     let rounds = run.entries.len() as u64;
-    let made = Description::new(&run.task().model, rounds, vocabulary, trained_on);
+    let made = Description {
+        obstacles: outlet::obstacles(&run.claims()?, report),
+        ..Description::new(&run.task().model, rounds, vocabulary, trained_on)
+    };
     let place = format!("{MODEL_FILE}, its description");
     let Some(text) = weights::description(&bytes)? else {
         check.problem(format!("{place}: missing"));
@@ -63,15 +67,25 @@ fn description(run: &Run<'_>, vocabulary: &Vocab, report: &PrivacyReport, check:
             .flatten()
             .and_then(|own| own.vocabulary_provenance);
     }
-    is_described(&text, &made, check);
+    is_described(&text, made, check);
     Ok(())
 }
 
 /// Checks that the description of a model is this one.
-pub(super) fn is_described(text: &str, made: &Description, check: &mut Check) {
+pub(super) fn is_described(text: &str, mut made: Description, check: &mut Check) {
     let place = format!("{MODEL_FILE}, its description");
     match exactly::<Description>(&place, text.as_bytes()) {
-        Ok(written) => check.agree(&place, made, &written),
+        Ok(written) => {
+            // Earlier versions named no obstacle.
+            if written.obstacles.is_empty() {
+                for obstacle in made.obstacles.drain(..) {
+                    check.warning(format!(
+                        "{place}: does not say what its guarantee does not cover: {obstacle}"
+                    ));
+                }
+            }
+            check.agree(&place, &made, &written);
+        }
         Err(problems) => check.problems(problems),
     }
 }

@@ -4,13 +4,20 @@ use std::fs;
 use std::path::Path;
 
 use super::subject::{self, Subject};
-use super::{Check, Run, Verification, checked};
+use super::{Check, Run, Verification, checked, open};
+use crate::config::public::private_parts;
 use crate::driver::LEDGER_FILE;
 use crate::error::{Result, RunError};
-use crate::files::names::{CONFIG_FILE, MANIFEST_FILE, PUBLIC_LEDGER_FILE, TASK_FILE};
+use crate::files;
+use crate::files::names::{
+    CONFIG_FILE, LANE_FILE, MANIFEST_FILE, MODEL_FILE, PRIVACY_FILE, PUBLIC_LEDGER_FILE, SOURCE_FILE,
+    TASK_FILE,
+};
+use crate::initial_model::SourceName;
+use crate::lane::LaneRecord;
+use undertone_coordinator::outlet::{self, WITHOUT_NOISE};
 use undertone_coordinator::record::PrivacyReport;
-use undertone_coordinator::task::{Algorithm, TaskConfig};
-use undertone_text::VocabProvenance;
+use undertone_coordinator::task::TaskConfig;
 
 /// The claims that no stranger can check, for every published folder.
 pub(super) const NOT_CHECKED: &[&str] = &[
@@ -50,6 +57,45 @@ pub(super) fn nothing_else(folder: &Path, names: &[&str], check: &mut Check) {
     }
 }
 
+/// The faults of a published folder that earlier versions made: values that were neither written for strangers nor computed from releases.
+pub(super) fn faults(run: &Run<'_>) -> Result<Vec<String>> {
+    let (folder, file) = (run.folder, run.subject.file_name());
+    let path = folder.join(file);
+    let mut found: Vec<String> = (private_parts(&files::read_text(&path)?, &path)?.iter())
+        .map(|part| {
+            let published = match part.key {
+                "data.source.sha256" => "the digest of people's text",
+                "data.source.rows" => "the number of rows of people's text",
+                _ => "a path",
+            };
+            format!("{file}, {}: publishes {published}", part.key)
+        })
+        .collect();
+    let lane = folder.join(LANE_FILE);
+    if files::exists(&lane) && !files::read_json::<LaneRecord>(&lane)?.shadows.is_empty() {
+        found.push(format!(
+            "{LANE_FILE}, shadows: publishes names of users outside of the ledger"
+        ));
+    }
+    if let Subject::Run(config) = &run.subject
+        && SourceName::is_recorded(&config.data)
+        && !files::exists(&folder.join(SOURCE_FILE))
+    {
+        found.push(format!(
+            "{MODEL_FILE}, trained_on: names its text by a digest of a path, which can be guessed"
+        ));
+    }
+    if !matches!(run.subject, Subject::Task { .. }) && outlet::counts_examples(run.task(), &run.plan) {
+        found.push(format!(
+            "{PUBLIC_LEDGER_FILE}, total_weight: publishes the number of examples, which was counted on people's text"
+        ));
+    }
+    found
+        .iter_mut()
+        .for_each(|fault| fault.push_str("; publish the run again"));
+    Ok(found)
+}
+
 /// The task of a folder and the digest that the first line of its ledger follows.
 pub(crate) fn settings_of(folder: &Path, of_task: bool) -> Result<(TaskConfig, String)> {
     let (check, subject) = subject::read(folder, of_task);
@@ -62,12 +108,15 @@ pub(crate) fn settings_of(folder: &Path, of_task: bool) -> Result<(TaskConfig, S
 const CLAIMS_ROUNDS_SO_FAR: &str = "privacy.json: after a stop it claims the epsilon of the rounds that were made, and the round of the \
     stop may depend on a release; train anew with this version, which claims that of all rounds";
 
-/// Verifies a folder that is about to be published, and names all that its guarantee would not cover.
-pub(crate) fn release(folder: &Path) -> Result<(Verification, Vec<String>)> {
+/// Verifies a folder, and names all that its guarantee does not cover: both stand between it and a statement that leaves the house.
+///
+/// # Errors
+/// The errors of [`verify`](super::verify).
+pub fn release(folder: &Path) -> Result<(Verification, Vec<String>)> {
     let (verification, found) = checked(folder)?;
     let obstacles = match found {
         Some((run, made)) => {
-            let mut obstacles = obstacles(&run, &made.report)?;
+            let mut obstacles = outlet::obstacles(&run.claims()?, &made.report);
             // A copy would state the smaller claim to strangers.
             obstacles.extend(made.earlier.is_some().then(|| CLAIMS_ROUNDS_SO_FAR.to_owned()));
             obstacles
@@ -77,52 +126,30 @@ pub(crate) fn release(folder: &Path) -> Result<(Verification, Vec<String>)> {
     Ok((verification, obstacles))
 }
 
-/// PRIVACY: a folder is published as a whole. Each of these would publish something about people that the stated guarantee does not
-/// bound.
-fn obstacles(run: &Run<'_>, report: &PrivacyReport) -> Result<Vec<String>> {
-    let claims = run.claims()?;
-    let mut found = Vec::new();
-    if !report.private {
-        found.push("privacy: expected a run that adds noise, got one without a guarantee".to_owned());
-        return Ok(found);
+/// Names all that the guarantee of a model does not cover, for an outlet that writes the list into what it makes. The report is taken as it
+/// is written, and a folder whose settings cannot be read has that as an obstacle.
+///
+/// # Errors
+/// [`RunError`] for a report that cannot be read.
+pub fn obstacles(folder: &Path) -> Result<Vec<String>> {
+    let of_task = crate::task::is_exported(folder);
+    let ledger = folder.join(ledger_file(crate::publish::is_published(folder)));
+    if !files::exists(&ledger) {
+        // A model of `undertone pretrain`.
+        return Ok(vec![WITHOUT_NOISE.to_owned()]);
     }
-    if run.plan.selection().is_some() && report.selected.is_none() {
-        found.push("privacy.json, selected: no guarantee of the private sweep can be stated".to_owned());
+    let mut verification = Verification::of(folder);
+    match open(folder, of_task, &mut verification) {
+        Some(run) => {
+            let report: PrivacyReport = files::read_json(&folder.join(PRIVACY_FILE))?;
+            Ok(outlet::obstacles(&run.claims()?, &report))
+        }
+        None => {
+            let problems = verification.checks.into_iter().flat_map(|check| check.problems);
+            Ok(problems
+                .take(1)
+                .map(|problem| format!("verify: {problem}"))
+                .collect())
+        }
     }
-    if report.alone().is_none() {
-        found
-            .push("privacy.json, observed: the noise is too small for any guarantee to be stated".to_owned());
-    }
-    if claims.seeded {
-        let file = run.subject.file_name();
-        found.push(format!(
-            "{file}, seed: everybody who reads the seed can subtract the noise; train without a seed"
-        ));
-    }
-    if claims.vocabulary == VocabProvenance::TrainingData {
-        found.push(
-            "data.vocabulary: the words were counted on the text of the users, without noise; take public words, or words of \
-             `undertone data vocab --private`"
-                .to_owned(),
-        );
-    }
-    if let Some(why) = run.plan.vocabulary_warning() {
-        found.push(format!("data.vocabulary: {why}"));
-    }
-    if let Some(why) = run.plan.start().and_then(|start| start.uncountable()) {
-        found.push(format!("initial_model: {why}"));
-    }
-    let task = run.task();
-    // The expected number of users per round is then that number times the probability, and no statement takes it as public.
-    if !matches!(run.subject, Subject::Task { .. })
-        && task.user_update.algorithm == Algorithm::Els
-        && task.cohort.sampling_probability.is_some()
-    {
-        found.push(
-            "cohort.sampling_probability: with example-level sampling, privacy.json and the ledger then tell the number of examples, \
-             which is not taken as public; give cohort.examples_per_round"
-                .to_owned(),
-        );
-    }
-    Ok(found)
 }

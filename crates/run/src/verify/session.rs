@@ -50,7 +50,7 @@ pub(super) fn model(run: &Run<'_>, report: Option<&PrivacyReport>) -> Check {
         (Some(Some(text)), Some(report)) => {
             if let Some(claims) = check.keep(run.claims()) {
                 let made = session::described(&claims, report, run.entries.len() as u64);
-                super::model::is_described(&text, &made, &mut check);
+                super::model::is_described(&text, made, &mut check);
             }
         }
         (Some(None), _) => check.warning(format!("{MODEL_FILE}: {UNDESCRIBED}")),

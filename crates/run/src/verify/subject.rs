@@ -9,7 +9,7 @@ use crate::driver::CONFIG_FILE;
 use crate::error::Result;
 use crate::files;
 use crate::files::names::{SERVICE_FILE, TASK_FILE};
-use crate::initial_model::source_sha256;
+use crate::initial_model::SourceName;
 use crate::ledger::{genesis_of, genesis_of_session};
 use crate::session::SessionConfig;
 use crate::task::{self, ServiceRecord};
@@ -66,9 +66,9 @@ impl Subject {
     }
 
     /// The name of the text that was read; `None` where the text is not known.
-    pub(super) fn source_sha256(&self) -> Result<Option<String>> {
+    pub(super) fn source_name(&self, folder: &Path) -> Result<Option<String>> {
         Ok(match self {
-            Self::Run(config) => Some(source_sha256(&config.data)?),
+            Self::Run(config) => Some(SourceName::of(folder, &config.data)?.public),
             Self::Session(_) => None,
             Self::Task { record, .. } => Some(task::source_sha256(&record.population)),
         })

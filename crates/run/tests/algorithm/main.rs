@@ -15,6 +15,7 @@ mod live;
 mod on_device;
 mod personalize;
 mod plan;
+mod planted;
 mod provenance;
 mod ranks;
 mod replay;

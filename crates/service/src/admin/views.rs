@@ -251,6 +251,9 @@ pub struct Exported {
     /// The guarantee that the task may claim: after a stop by the operator that of all rounds, otherwise the one by the ledger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed: Option<Figures>,
+    /// All that the guarantee does not cover. The model of the directory states the same list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub obstacles: Vec<String>,
 }
 
 /// The public keys of a service, which an app compiles in.

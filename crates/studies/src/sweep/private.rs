@@ -121,7 +121,7 @@ impl Sweep {
             else {
                 break;
             };
-            let score = self.candidate(trial, &candidates, &state.statement, options)?;
+            let score = self.candidate(trial, &candidates, &state.statement, &private.score, options)?;
             let is_best = state.best.is_none_or(|best| score > best);
             if is_best {
                 state.best = Some(score);
@@ -145,6 +145,7 @@ impl Sweep {
         trial: &Trial,
         candidates: &Candidates,
         statement: &SweepStatement,
+        score: &Score,
         options: &RunOptions,
     ) -> Result<f64> {
         let out = candidates.work();
@@ -157,14 +158,7 @@ impl Sweep {
             };
             undertone_run::train_candidate(&trial.file, &options, statement, &Silent)?;
         }
-        let metrics = measure(
-            &run_dir,
-            &statement.score,
-            &self.base,
-            &out,
-            options.threads,
-            &Silent,
-        )?;
+        let metrics = measure(&run_dir, score, &self.base, &out, options.threads, &Silent)?;
         // A model without a finite loss is the worst one.
         let score = -metrics.perplexity.ln();
         Ok(if score.is_finite() { score } else { f64::MIN })

@@ -64,11 +64,12 @@ fn forge(folder: &Path) -> Result<()> {
     let read = |name: &str| fs::read(folder.join(name));
     let vocabulary = read("tokenizer.json").or_else(|_| read("vocab.txt"))?;
     let config = read("config.toml")?;
-    let [mechanism, vocabulary_privacy, initial_model, sweep] = [
+    let [mechanism, vocabulary_privacy, initial_model, sweep, source] = [
         "mechanism.json",
         "vocab.txt.privacy.json",
         "initial_model.json",
         "sweep.json",
+        "source.json",
     ]
     .map(|name| read(name).ok());
     let files = GenesisFiles {
@@ -78,6 +79,7 @@ fn forge(folder: &Path) -> Result<()> {
         vocabulary_privacy: vocabulary_privacy.as_deref(),
         initial_model: initial_model.as_deref(),
         sweep: sweep.as_deref(),
+        source: source.as_deref(),
     };
     let mut head = files.digest();
     let mut ledger = String::new();

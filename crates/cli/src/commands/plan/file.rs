@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::ensure;
 use serde::Serialize;
+use undertone_coordinator::outlet::declared_examples;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_coordinator::task::{Algorithm, CohortSize};
@@ -84,15 +85,16 @@ fn plan(file: &RunFile, declared: Declared, output: &Output) -> anyhow::Result<D
         );
     }
     let weight = match (is_els, declared.users, declared.examples) {
-        (false, users, _) => users,
-        (true, _, examples) => examples,
+        (false, users, _) => users.map(|users| users as f64),
+        // The file may give the number of examples, and the run then takes that one.
+        (true, _, examples) => declared_examples(task).or(examples.map(|examples| examples as f64)),
     };
     if declared.users.is_none() {
         open.push(
             "The number of users to train on is not in a run file: give it as --population.".to_owned(),
         );
     }
-    if is_els && declared.examples.is_none() {
+    if is_els && weight.is_none() {
         open.push(
             "The number of examples that users keep is not in a run file: give it as --examples.".to_owned(),
         );
@@ -101,7 +103,7 @@ fn plan(file: &RunFile, declared: Declared, output: &Output) -> anyhow::Result<D
         (Some(users), Some(weight), Some(ids)) => {
             let population = Population {
                 users,
-                total_weight: weight as f64,
+                total_weight: weight,
             };
             Some(planned(file, population, ids, output)?)
         }

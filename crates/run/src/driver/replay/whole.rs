@@ -1,13 +1,14 @@
 //! The checks over all rounds: R5 on the users' whole runs, R3 on the norms of adaptive clipping, R6 on participation and cohorts.
 
 use undertone_coordinator::head::RunHead;
+use undertone_coordinator::kept_examples;
 use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::task::ClipConfig;
 use undertone_mechanisms::audit::{Definition, Difference};
 
 use super::checks;
 use super::pair::Auditor;
-use crate::driver::Run;
+use crate::driver::{Run, example_counts};
 use crate::error::Result;
 
 impl Auditor<'_> {
@@ -92,7 +93,10 @@ impl Auditor<'_> {
             }
         }
         let sampled_from = match plan.kept_per_user() {
-            Some(_) => plan.population().total_weight as u64,
+            Some(group_size) => {
+                let counts = example_counts(&run.config.training_users(run.corpus)?);
+                kept_examples::count(&counts, group_size)
+            }
             None => plan.population().users,
         };
         let sampling = run.config.task.cohort.sampling;
