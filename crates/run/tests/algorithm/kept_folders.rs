@@ -19,7 +19,7 @@ struct Since {
 }
 
 /// What has changed since the folders were made. A line of `found.txt` never changes.
-const SINCE: [Since; 14] = [
+const SINCE: [Since; 24] = [
     Since {
         kind: "session",
         words: "the statements lack a condition of the guarantee",
@@ -89,6 +89,56 @@ const SINCE: [Since; 14] = [
         kind: "audited",
         words: "note: audit.json: that replays",
         fault: "nothing said which figures of an audit no file determines",
+    },
+    Since {
+        kind: "els",
+        words: "ledger.public.jsonl, total_weight: publishes the number of examples",
+        fault: "the number of examples was counted on people's text",
+    },
+    Since {
+        kind: "els",
+        words: "its description: does not say what its guarantee does not cover",
+        fault: "no model said what its guarantee does not cover",
+    },
+    Since {
+        kind: "ftrl",
+        words: "lane.json, shadows: publishes names of users",
+        fault: "pseudonyms stood outside of the participation of the ledger",
+    },
+    Since {
+        kind: "memory",
+        words: "data.source.rows: publishes the number of rows",
+        fault: "the settings had the number of rows of people's text",
+    },
+    Since {
+        kind: "memory",
+        words: "data.source.sha256: publishes the digest of people's text",
+        fault: "the settings had a digest of people's text",
+    },
+    Since {
+        kind: "memory",
+        words: "data.vocabulary.path: publishes a path",
+        fault: "paths were published",
+    },
+    Since {
+        kind: "task",
+        words: "task.toml, vocabulary.path: publishes a path",
+        fault: "paths were published",
+    },
+    Since {
+        kind: "uls",
+        words: "data.source.path: publishes a path",
+        fault: "paths were published",
+    },
+    Since {
+        kind: "uls",
+        words: "data.vocabulary.path: publishes a path",
+        fault: "paths were published",
+    },
+    Since {
+        kind: "uls",
+        words: "names its text by a digest of a path",
+        fault: "a digest of a path can be guessed",
     },
 ];
 
