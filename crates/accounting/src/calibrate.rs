@@ -5,6 +5,7 @@
 //! divergences and coarse loss distributions, which cost less, predict the answer, so one or two values are tried.
 
 mod parameter;
+mod too_many;
 
 use crate::error::ensure;
 pub use crate::search::{Bisection, Precision, excess};
@@ -14,6 +15,7 @@ use crate::{
 };
 
 pub use parameter::{Range, parameter};
+use too_many::TooMany;
 
 /// Noise multipliers outside this range are not searched.
 const NOISE_RANGE: (f64, f64) = (1e-6, 1e12);
@@ -209,8 +211,12 @@ pub fn rounds_of(target: (Epsilon, Delta), event: &Event, recipe: Recipe) -> Res
     };
     let exactly = By::Recipe(recipe);
     let search = started(search, recipe, epsilon, excess_at, |_| None);
-    match search.run(|rounds| excess_at(rounds, exactly))? {
-        Some(rounds) => Ok(rounds as u64),
+    let mut too_many = TooMany::default();
+    match search.run(|rounds| too_many.excess(rounds, excess_at(rounds, exactly)))? {
+        Some(rounds) => {
+            too_many.after(rounds)?;
+            Ok(rounds as u64)
+        }
         None => {
             let best = exactly.epsilon(&composed_at(1.0, exactly)?, delta)?;
             Err(unreachable("rounds", target, best, 1.0))

@@ -1,6 +1,6 @@
 //! Calibration of any parameter of any composition.
 
-use super::{By, Precision, precision, started, unreachable};
+use super::{By, Precision, TooMany, precision, started, unreachable};
 use crate::error::out_of_range;
 use crate::search::Bisection;
 use crate::{Accountant, AccountingError, Adjacency, Delta, Epsilon, Event, Recipe};
@@ -90,15 +90,23 @@ pub fn parameter<E: From<AccountingError>>(
     };
     let search = started(search, recipe, epsilon, excess_at, |_| None);
     let (exactly, mut first) = (By::Recipe(recipe), true);
+    let (grows, mut too_many) = (range.whole && range.safe < range.risky, TooMany::default());
     let found = search.run(|value| {
         let first = std::mem::take(&mut first);
-        match excess_of(&events(value)?, exactly) {
+        let mut excess = excess_of(&events(value)?, exactly);
+        if grows {
+            excess = too_many.excess(value, excess);
+        }
+        match excess {
             Err(error) if first || matches!(error, AccountingError::TooLarge { .. }) => Err(E::from(error)),
             excess => Ok(excess.unwrap_or(f64::INFINITY)),
         }
     })?;
     match found {
-        Some(value) => Ok(value),
+        Some(value) => {
+            too_many.after(value)?;
+            Ok(value)
+        }
         None => {
             let best = exactly.epsilon(&composed(&events(range.safe)?, exactly)?, delta)?;
             Err(unreachable("parameter", target, best, range.safe).into())
