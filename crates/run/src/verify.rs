@@ -52,7 +52,7 @@ use crate::files::names::TASK_FILE;
 use crate::initial_model::{SourceName, Training};
 use crate::task::{self, ServiceRecord};
 use undertone_coordinator::identity::ParameterCounts;
-use undertone_coordinator::plan::{Population, PrivacyPlan};
+use undertone_coordinator::plan::{Population, PrivacyPlan, StartCost};
 use undertone_coordinator::privacy_report::{Claims, FOLLOWS_THE_ENCODING};
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEnd, LedgerEntry};
 use undertone_coordinator::task::{TaskConfig, TaskFile};
@@ -431,10 +431,16 @@ fn settings(
             session::NOT_RECOMPUTED
         ),
         false => {
-            let words = made
-                .as_ref()
-                .map_or("", |made: &Settings| origin_of(subject, made.vocabulary.as_ref()));
-            format!("vocabulary{words}, model and mechanism fit the configuration")
+            let made = made.as_ref();
+            let words = made.map_or("", |made| origin_of(subject, made.vocabulary.as_ref()));
+            let start = made
+                .and_then(|made| made.plan.start())
+                .map_or("", StartCost::statement);
+            let start = match start.contains("declared public") {
+                true => " (its start declared public by the run file)",
+                false => "",
+            };
+            format!("vocabulary{words}, model{start} and mechanism fit the configuration")
         }
     };
     (check, made)

@@ -176,11 +176,14 @@ impl ModelFile {
 /// The description of a model, from the headers of its files.
 pub(super) fn description_at(path: &Path) -> Result<Option<Description>> {
     let path = &huggingface::file_of(path);
-    let text = match huggingface::is_index(path) {
-        true => Weights::of_index(path)?.description()?,
-        false => huggingface::description_of(path)?,
-    };
-    description_of(text, path)
+    if huggingface::is_index(path) {
+        return description_of(Weights::of_index(path)?.description()?, path);
+    }
+    match huggingface::description_of(path) {
+        Ok(text) => description_of(text, path),
+        // The reader of the whole file names what is wrong with it.
+        Err(_) => Ok(ModelFile::read(path)?.description),
+    }
 }
 
 /// The description in the header of a file, from its text.

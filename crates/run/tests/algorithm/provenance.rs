@@ -390,6 +390,14 @@ fn rows_filtered_by_people_do_not_become_public_through_a_model_or_its_words() {
     let more = "initial_model = \"declared/model.safetensors\"";
     let next = run(folder.path(), &text("from-declared", PUBLIC_WORDS, more)).expect("a run");
     assert_eq!(reasons(folder.path(), &next), "");
+    let verification = undertone_run::verify::verify(&next.run_dir).expect("a verification");
+    let settings = verification.checks.iter().find(|check| check.name == "settings");
+    let found = &settings.expect("a check").found;
+    assert_eq!(
+        found,
+        "vocabulary (declared public by the run file), model (its start declared public by the run file) and mechanism fit the \
+         configuration"
+    );
     let statements = next.privacy.statements.join("\n");
     assert!(
         statements.contains("on another source. It is declared public by the run file."),
