@@ -35,7 +35,7 @@ pub(crate) struct LaneRecord {
     /// Under a participation schema, the user of the ledger whose rounds each canary has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) shadows: Vec<ParticipantId>,
-    /// In a published folder, the rounds themselves in the place of `shadows`: names of users stand in its ledger alone.
+    /// The rounds themselves, which a published folder has in the place of `shadows`: names of users stand in its ledger alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) shadow_rounds: Vec<Vec<usize>>,
 }

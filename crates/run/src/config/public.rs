@@ -49,7 +49,7 @@ pub(crate) struct PrivatePart {
 /// The private keys that are not blank, in their order in the text.
 ///
 /// # Errors
-/// As [`public`].
+/// The errors of [`public`].
 pub(crate) fn private_parts(text: &str, path: &Path) -> Result<Vec<PrivatePart>> {
     let table = DeTable::parse(text).map_err(|error| RunError::ConfigSyntax {
         file: path.to_owned(),

@@ -90,7 +90,7 @@ fn source(run_dir: &Path, folder: &Path, config: &str) -> Result<()> {
     }
     let directory = RunDirectory::existing(run_dir)?;
     let earlier = SourceName::of(run_dir, &data)?.public;
-    // Where the folder above cannot be written to, the name is good for this publication alone.
+    // If the folder above cannot be written to, the name is good for this publication alone.
     let name = match directory.source_name(&data) {
         Ok(name) => name.public,
         Err(_) => hex(&fresh_bytes()?),

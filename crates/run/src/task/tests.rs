@@ -319,7 +319,7 @@ fn a_published_task_has_no_path_and_its_pseudonyms_are_those_of_one_publication(
                 assert!(!holds(&bytes, &form), "{:?}: {shown}", entry.file_name());
             }
         }
-        // The same search finds them where they belong.
+        // Here the search finds them where they belong.
         assert!(planted[..3].iter().all(|form| holds(&task, form)));
         let ledger = std::fs::read(path.join("ledger.jsonl")).unwrap();
         assert!(holds(&ledger, &pseudonym(4)) && holds(&ledger, &pseudonym(990)));

@@ -1,5 +1,5 @@
-//! What people wrote and what only the operator knows is planted in each kind of run. No published file holds it, as it stands or as a
-//! digest, and the private side holds all of it.
+//! The text of people and the secrets of the operator are planted in each kind of run. No published file holds them, as they stand or as
+//! a digest, and the private side holds them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -105,7 +105,7 @@ impl House {
         planted.push(Planted {
             name: "the rows",
             value: (USERS * ROWS).to_string().into_bytes(),
-            // Of a table alone: nothing needs the number of rows of a file.
+            // Only a table is known by the number of its rows.
             kept: run.join("table.json").exists(),
         });
         planted.extend(digests.iter().map(|digest| kept("a digest", digest)));
@@ -228,7 +228,7 @@ fn search(house: &House, run: &Path, planted: &[Planted]) -> BTreeMap<String, Ve
         let forms = forms(value);
         let shown = String::from_utf8_lossy(&value[..value.len().min(80)]).into_owned();
         assert_eq!(holders(&open, &forms), Vec::<String>::new(), "{name}: {shown}");
-        // The same search finds it where it belongs.
+        // This search finds it where it belongs.
         let found = holders(&private, &forms[..1]);
         assert!(!kept || !found.is_empty(), "{name}: {shown}");
     }
