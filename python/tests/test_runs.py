@@ -150,6 +150,8 @@ def test_what_a_run_directory_holds(tmp_path):
     assert run.report(tmp_path / "page.html").startswith("<!") and (tmp_path / "page.html").exists()
     assert udp.Run.open(run.path).guarantee == run.guarantee
     assert str(run.guarantee) in run._repr_html_()
+    (error,) = run.evaluations.column("metrics.top1_standard_error")[-1:]
+    assert f" ± {100 * error:.2f}</td>" in run._repr_html_()
     with pytest.warns(UserWarning, match="the guarantee does not cover the model: config.toml, seed"):
         exported = run.export(tmp_path / "model", "undertone")
     assert b"everybody who reads the seed" in (exported / "model.safetensors").read_bytes()[:8192]
@@ -303,7 +305,7 @@ def test_other_threads_go_on_while_a_run_trains(tmp_path):
 def test_a_bar_is_drawn_on_standard_error(tmp_path, capsys):
     udp.train({**TINY, "rounds": 2}, out=tmp_path, progress=True)
     shown = capsys.readouterr().err
-    assert "2/2" in shown and "top-1" in shown
+    assert "2/2" in shown and "top-1" in shown and " ± " in shown
 
 
 def test_a_report_escapes_and_tables_leave_for_other_libraries(tmp_path):

@@ -276,7 +276,7 @@ pub(crate) struct Finished {
     pub(crate) corpus: Corpus,
     /// The fraction of each user's texts that the run was not trained on.
     pub(crate) holdback: f64,
-    /// How the run evaluated its model.
+    /// The settings of the run's evaluations.
     pub(crate) evaluation: EvaluationConfig,
     pub(crate) model: Box<dyn SequenceModel>,
     pub(crate) parameters: Vec<f32>,

@@ -10,7 +10,7 @@ use super::{CommonestPrediction, HeadWords, Metrics};
 /// Number of predictions that the head-word histograms count (\[DPLM\] Table 3).
 pub(super) const TOP: usize = 10;
 
-/// What is counted of some targets.
+/// The counts of some targets.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Counts {
     pub(super) targets: u64,
@@ -46,7 +46,7 @@ pub(super) struct Tally {
     pub(super) counts: Counts,
     /// The counts of each user; in one batch, of each sentence.
     pub(super) users: Vec<Counts>,
-    /// How often each candidate was the likeliest one.
+    /// The number of targets for which each candidate was the likeliest one.
     predictions: BTreeMap<u32, u64>,
     head: [[u64; TOP + 1]; 3],
     with_head: bool,

@@ -106,7 +106,7 @@ fn standard_errors_are_those_of_users_measured_one_by_one() {
             "{got} {expected}"
         );
     }
-    // The same targets with another model: no user differs from itself, and most differ between the models.
+    // Equal targets with another model: no user differs from itself, and most differ between the models.
     let by_user = |parameters: &[f32]| {
         set.by_user(model.as_ref(), parameters, ("all".to_owned(), eos), 2, &Silent)
             .unwrap()
@@ -136,4 +136,88 @@ fn old_measures_are_read_and_written_without_the_new_fields() {
     assert_eq!((metrics.users, metrics.top1_standard_error), (None, None));
     assert_eq!(metrics.on_curve(), &metrics);
     assert_eq!(serde_json::to_string(&metrics).unwrap(), old);
+}
+
+/// A person starts it: it draws ten populations of nearly 60,000 people each.
+mod by_hand {
+    use undertone_data::SplitSpec;
+
+    use super::*;
+
+    /// People of a corpus, and corpora of a population.
+    const PEOPLE: usize = 400;
+    const CORPORA: usize = 20;
+
+    /// 200 corpora of 400 people, twenty from each of ten populations, measure a model of their population, and 50,000 other people of the
+    /// population measure it again. The number of 200 intervals of 95.4 % that cover is below 182 or above 198 with a probability of
+    /// 0.0033 by the binomial law. The seeds are fixed.
+    #[test]
+    #[ignore = "some minutes"]
+    fn two_standard_errors_cover_the_accuracy_of_fifty_thousand_others() {
+        let (mut covered, mut squares) = (0, 0.0);
+        for seed in 0..10 {
+            let folder = tempfile::tempdir().unwrap();
+            let source = SourceSpec::Synthetic(SyntheticSource {
+                users: 60_000,
+                words: 60,
+                median_sentences: 3.0,
+                max_sentences: 40,
+                seed,
+                ..SyntheticSource::default()
+            });
+            let spec = CorpusSpec {
+                split: Some(SplitSpec::HeldOutUsers {
+                    validation: 0.14,
+                    test: 0.85,
+                    seed: 0,
+                }),
+                ..CorpusSpec::new(source, None)
+            };
+            let corpus = Corpus::open(&spec, folder.path(), folder.path(), &NoProgress).unwrap();
+            let (model, parameters) = trained(&corpus);
+            let special = corpus.vocab().special();
+            let measured = |split: Split, from: usize, count: usize| {
+                let partition = corpus.partition(split);
+                assert!(partition.num_users() >= from + count);
+                let of_user =
+                    |user: u32| partition.user(user as usize).examples().map(move |sentence| (user, sentence));
+                let sentences = (from as u32..(from + count) as u32).flat_map(of_user).collect();
+                let set = EvaluationSet::of(sentences, special);
+                let eos = EosTargets::Excluded;
+                set.evaluate(model.as_ref(), &parameters, eos, false, 2, &Silent)
+                    .unwrap()
+            };
+            let others = measured(Split::Test, 0, 50_000);
+            assert_eq!(others.users, Some(50_000));
+            let mut away = Vec::new();
+            for corpus in 0..CORPORA {
+                let one = measured(Split::Validation, corpus * PEOPLE, PEOPLE);
+                assert_eq!(one.users, Some(PEOPLE as u64));
+                away.push((one.top1 - others.top1) / one.top1_standard_error.unwrap());
+            }
+            let inside = away.iter().filter(|away| away.abs() <= 2.0).count();
+            println!("population {seed}: top-1 {:.4}, {inside} of {CORPORA} covered", others.top1);
+            covered += inside;
+            squares += away.iter().map(|away| away * away).sum::<f64>();
+        }
+        println!("{covered} of 200 covered; mean square of the distance in standard errors {:.3}", squares / 200.0);
+        assert!((182..=198).contains(&covered), "{covered}");
+    }
+
+    /// A model that has learnt from the training users of a corpus.
+    fn trained(corpus: &Corpus) -> (Box<dyn SequenceModel>, Vec<f32>) {
+        let (model, _) = model(corpus);
+        let mut parameters = model.initial_params(5);
+        let partition = corpus.partition(Split::Train);
+        let sentences: Vec<&[u32]> = partition.users().flat_map(|user| user.examples()).collect();
+        let longest = sentences.iter().map(|sentence| sentence.len()).max().unwrap();
+        let mut worker = model.worker(BATCH, BATCH * longest);
+        for batch in batch::sentences(&sentences, BATCH, corpus.vocab().special().bos) {
+            worker
+                .sgd_step(&mut parameters, &batch.batch(), 1.0, StateMode::Zero)
+                .unwrap();
+            model.constrain(&mut parameters);
+        }
+        (model, parameters)
+    }
 }

@@ -6,7 +6,7 @@ use undertone_run::config::{EosTargets, EvaluationSplit, RunFile};
 use undertone_run::evaluate::Metrics;
 use undertone_run::metrics::EvaluationRecord;
 use undertone_run::pretrain::{PretrainFile, pretrain};
-use undertone_run::{RunOptions, Silent, Summary};
+use undertone_run::{Silent, Summary};
 
 use crate::support::{changed, config, holds, options, problems};
 
@@ -191,62 +191,4 @@ fn no_figure_over_users_is_in_a_published_folder() {
     let release = folder.path().join("release");
     undertone_run::publish::publish(&run.run_dir, &release).expect("a release");
     assert_eq!(names(&release), [""; 0]);
-}
-
-/// A person starts it: it draws 200 populations of 50,000 people.
-mod by_hand {
-    use super::*;
-
-    /// About 400 held-out people measure a model, and about 50,000 others of the same population measure it again. The binomial law of 200
-    /// intervals of 95.4 % is below 182 or above 198 with a probability of 0.003; the seeds are fixed.
-    #[test]
-    #[ignore = "half an hour"]
-    fn two_standard_errors_cover_the_accuracy_of_fifty_thousand_others() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (mut covered, mut score) = (0, 0.0);
-        for seed in 0..200 {
-            let text = format!(
-                r#"
-                name = "population"
-                seed = {seed}
-                steps = 30
-                [data]
-                source = {{ kind = "synthetic", users = 51200, words = 60, median_sentences = 3, max_sentences = 40, seed = {seed} }}
-                split = {{ kind = "held_out_users", validation = 0.008, test = 0.98 }}
-                [model]
-                family = "dplm"
-                embed = 6
-                hidden = 8
-                [training]
-                batch_size = 64
-                optimizer = {{ kind = "adam" }}
-                learning_rate = 0.05
-                [evaluation]
-                every = 0
-                "#
-            );
-            let out = folder.path().join(seed.to_string());
-            std::fs::create_dir(&out).expect("a folder");
-            std::fs::write(out.join("run.toml"), text).expect("writing");
-            let file = PretrainFile::read(&out.join("run.toml"), &[]).expect("a file");
-            let options = RunOptions {
-                threads: 2,
-                ..options(&out)
-            };
-            let run = pretrain(&file, &options, &Silent).expect("a model");
-            let error = run.metrics.top1_standard_error.expect("several users");
-            let (split, eos) = (EvaluationSplit::Test, EosTargets::Excluded);
-            let others = undertone_run::evaluate(&run.run_dir, None, split, eos, 2, &Silent).expect("others");
-            let away = (run.metrics.top1 - others.top1) / error;
-            covered += u32::from(away.abs() <= 2.0);
-            score += away * away;
-            println!(
-                "{seed}: {:?} users {:.4} +- {error:.4}, {:?} others {:.4}, {away:+.2} standard errors",
-                run.metrics.users, run.metrics.top1, others.users, others.top1
-            );
-            std::fs::remove_dir_all(&out).expect("removing");
-        }
-        println!("{covered} of 200 covered; mean square {:.3}", score / 200.0);
-        assert!((182..=198).contains(&covered), "{covered}");
-    }
 }

@@ -24,7 +24,7 @@ pub struct Comparison {
     pub trials: usize,
     /// Number of finished runs.
     pub finished: usize,
-    /// Why standard errors are over seeds alone, where they are: the first run whose users could not be measured again.
+    /// The reason why standard errors are over seeds alone, where they are: the first run whose users could not be measured again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub without_users: Option<String>,
 }

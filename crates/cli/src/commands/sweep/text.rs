@@ -20,7 +20,7 @@ pub(super) fn table(comparison: &Comparison) -> String {
     text
 }
 
-/// Stands where the users of a run could not be measured again.
+/// The note where the users of a run could not be measured again.
 const NO_USERS: &str =
     "Standard errors say nothing of the held-out users, because a run could not be measured again";
 
