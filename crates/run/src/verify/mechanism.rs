@@ -61,8 +61,25 @@ pub(super) fn matches_configuration(run: &Run<'_>) -> Check {
         let place = format!("{MECHANISM_FILE}, strategy");
         check.agree(&place, &expected, mechanism.strategy());
     }
+    buffers(run, mechanism.strategy(), &mut check);
     check.found = format!("{}, as configured", mechanism.strategy().name());
     check
+}
+
+/// Checks the number of buffers of a BLT, where the configuration gives one.
+fn buffers(run: &Run<'_>, strategy: &Strategy, check: &mut Check) {
+    let privacy = run.task().privacy.as_ref();
+    let configured = privacy.and_then(|privacy| privacy.mechanism.as_ref()?.buffers);
+    let figures = serde_json::to_value(strategy).unwrap_or_default();
+    let found = ["/decay_complements", "/blt/decay_complements"]
+        .iter()
+        .find_map(|place| figures.pointer(place)?.as_array().map(Vec::len));
+    if let (Some(configured), Some(found)) = (configured, found)
+        && configured != found
+    {
+        let place = format!("{MECHANISM_FILE}, number of buffers");
+        check.wrong(place, format!("{configured} as in the configuration"), found);
+    }
 }
 
 /// The names of a matrix's figures.

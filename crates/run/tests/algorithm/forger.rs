@@ -446,3 +446,23 @@ fn another_configuration_does_not_fit_the_claims() {
         assert_eq!(accepted, None);
     }
 }
+
+/// Verification said "BLT(2), as configured" of a run whose settings asked for another number.
+#[test]
+#[ignore = "slow"]
+fn a_matrix_has_the_number_of_buffers_that_the_configuration_gives() {
+    let run = Run::train("ftrl", &changed(&FTRL));
+    let config = run.read("config.toml");
+    assert!(config.contains("buffers = 2"), "{config}");
+    for other in ["buffers = 1", "buffers = 3"] {
+        let change = Change {
+            key: "number of buffers".to_owned(),
+            ..whole(other)
+        };
+        let accepted = run.refuses("config.toml", &change, || {
+            run.write("config.toml", &config.replacen("buffers = 2", other, 1));
+            run.rechain(&run.lines("ledger.jsonl"), true);
+        });
+        assert_eq!(accepted, None);
+    }
+}
