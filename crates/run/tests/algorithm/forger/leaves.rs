@@ -95,23 +95,31 @@ fn others(leaf: &Value) -> Vec<(&'static str, Value)> {
             ]);
             if let Some(number) = number.as_u64() {
                 others.extend([
-                    ("one more", json!(number + 1)),
+                    ("one more", json!(number.saturating_add(1))),
+                    ("one less", json!(number.saturating_sub(1))),
                     ("negative", json!(-(number as i64) - 1)),
                     ("2^63", json!(1_u64 << 63)),
                 ]);
             } else if let Some(number) = number.as_f64() {
                 others.extend([
                     ("1 % less", float(number * 0.99)),
+                    ("1 % more", float(number * 1.01)),
                     ("a millionth less", float(number * (1.0 - 1e-6))),
                     ("negative", float(-number)),
                 ]);
             }
         }
-        Value::String(text) => others.extend([
-            ("empty", json!("")),
-            ("longer", json!(format!("{text} "))),
-            ("another", json!("All is well.")),
-        ]),
+        Value::String(text) => {
+            others.extend([
+                ("empty", json!("")),
+                ("longer", json!(format!("{text} "))),
+                ("another", json!("All is well.")),
+            ]);
+            // A digest, a key or a pseudonym that is well formed, and that of something else.
+            if text.len() >= 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                others.push(("a foreign one", json!("5c".repeat(text.len() / 2))));
+            }
+        }
         Value::Bool(value) => others.extend([("flipped", json!(!value)), ("a number", json!(1))]),
         _ => others.extend([("a number", json!(0.5)), ("a list", json!([]))]),
     }
