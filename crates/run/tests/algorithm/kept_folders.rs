@@ -18,7 +18,7 @@ struct Since {
     fault: &'static str,
 }
 
-/// What has changed since the folders were made. A line of `found.txt` never changes.
+/// The lines that have changed since the folders were made. A line of `found.txt` never changes.
 const SINCE: [Since; 24] = [
     Since {
         kind: "session",
