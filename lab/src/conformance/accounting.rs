@@ -1,4 +1,4 @@
-//! Privacy accounting: one checker for every family of `vectors/accounting.json`.
+//! Privacy accounting: one checker for every family of `vectors/accounting.json` and `vectors/accounting-2.json`.
 //!
 //! A file is a list of cases `{id, family, inputs, outputs, source}`. A case passes when every output passes; a
 //! family or an output that nobody here knows is a failure. Checkers see inputs and outputs, never the id.
@@ -18,6 +18,7 @@ mod mixture;
 mod poisson;
 mod reference;
 mod renyi;
+mod second;
 mod sensitivity;
 
 use anyhow::Context;
@@ -66,6 +67,12 @@ fn check_family(family: &str, case: &Case<'_>) -> anyhow::Result<()> {
         "rdp_accountant" => renyi::rdp_accountant(case),
         "moments_accountant" => renyi::moments_accountant(case),
         "without_replacement" => renyi::without_replacement(case),
+        "approximate_dp" => second::approximate_dp(case),
+        "bounded_losses" => second::bounded_losses(case),
+        "calibrate_zero" => second::calibrate_zero(case),
+        "check_draws" => second::check_draws(case),
+        "dp_accounting_layer" => second::dp_accounting_layer(case),
+        "truncated_huge" => second::truncated_huge(case),
         _ => anyhow::bail!("family {family} is unknown"),
     }
 }

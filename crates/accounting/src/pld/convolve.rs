@@ -60,7 +60,8 @@ struct Mesh {
 
 impl Mesh {
     /// Kinks of the curve stay lattice points on every level, at most `step` apart at first; losses that all lie on a
-    /// lattice of their own keep it, as long as its distance is at least `min_gap`.
+    /// lattice of their own keep it, as long as its distance is at least `min_gap`. Kinks closer together than the last lattice are split
+    /// like all other losses.
     fn new(
         pair: &Pair,
         atoms: &Atoms,
@@ -78,8 +79,8 @@ impl Mesh {
             mesh.anchor = grid.anchor;
             if grid.whole && grid.gap >= min_gap {
                 (mesh.step, mesh.growth) = (grid.gap, 1);
-            } else {
-                mesh.step *= grid.gap / mesh.last_step / (grid.gap / mesh.last_step).ceil().max(1.0);
+            } else if grid.gap >= mesh.last_step {
+                mesh.step *= grid.gap / mesh.last_step / (grid.gap / mesh.last_step).ceil();
             }
             mesh.last_step = mesh.step * growth_over_levels(mesh.growth);
         }

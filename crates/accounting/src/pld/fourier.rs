@@ -14,6 +14,9 @@ type Plans<T> = LazyLock<Mutex<HashMap<usize, Arc<T>>>>;
 static FORWARD: Plans<dyn RealToComplex<f64>> = LazyLock::new(Mutex::default);
 static INVERSE: Plans<dyn ComplexToReal<f64>> = LazyLock::new(Mutex::default);
 
+/// Transforms of more points are planned anew each time: those of all lengths would take a gigabyte.
+const MAX_KEPT: usize = 1 << 20;
+
 /// The transform of one length. Twiddle factors are worth keeping: planning a transform costs as much as running it.
 ///
 /// Each length has a planner of its own. One planner for all would build long transforms from the short ones that it
@@ -23,6 +26,9 @@ fn planned<T: ?Sized>(
     length: usize,
     plan: impl FnOnce(&mut RealFftPlanner<f64>) -> Arc<T>,
 ) -> Arc<T> {
+    if length > MAX_KEPT {
+        return plan(&mut RealFftPlanner::new());
+    }
     let mut plans = plans.lock().unwrap_or_else(PoisonError::into_inner);
     let planned = plans
         .entry(length)

@@ -2,7 +2,7 @@
 
 use undertone_accounting::{Rho, gaussian, zcdp};
 
-use super::EXACT;
+use super::{EXACT, second};
 use crate::conformance::case::Case;
 
 /// The improved conversion is a minimum over a continuous order, which both sides search.
@@ -23,7 +23,9 @@ pub(super) fn gaussian(case: &Case<'_>) -> anyhow::Result<()> {
     let sigma = case.noise("sigma")?;
     if case.has_input("epsilon") {
         let epsilon = case.epsilon()?;
-        case.close("delta", gaussian::delta(sigma, epsilon), EXACT)?;
+        let delta = gaussian::delta(sigma, epsilon);
+        case.close("delta", delta, EXACT)?;
+        second::not_below(case, delta)?;
         case.close("log_delta", gaussian::log_delta(sigma, epsilon), EXACT)?;
     }
     if case.has_input("delta") {
