@@ -5,9 +5,11 @@
 
 pub mod exact;
 mod probability;
+mod tail;
 pub mod theorem;
 
 pub(crate) use probability::Binomial;
+pub(crate) use tail::upper_tail;
 
 use crate::AccountingError;
 use crate::error::ensure;

@@ -12,7 +12,6 @@ mod validate;
 
 pub(crate) use limits::{product_up, sum_up};
 pub(crate) use pair::{binomial, pair, two_outcomes};
-pub(crate) use truncated::upper_tail as binomial_tail;
 
 /// Logarithm of a tail mass that suffices to learn whether an event has a loss distribution at all.
 pub(crate) const FIRST_LOOK: f64 = -40.0;

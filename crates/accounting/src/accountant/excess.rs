@@ -1,14 +1,14 @@
 //! How far a composition misses a target, and delta at any epsilon.
 
 use super::Accountant;
-use crate::calibrate::excess;
+use crate::search::excess;
 use crate::{AccountingError, Delta, Epsilon};
 
 impl Accountant {
     /// The distance of everything composed from a target: at most 0 if and only if the target holds. For a
     /// [`Bisection`](crate::calibrate::Bisection).
     ///
-    /// At a target epsilon of 0 it is the distance of the logarithms of delta: there is no ratio to an epsilon of 0, but a delta for it.
+    /// The distance at a target epsilon of 0 is that of the logarithms of delta: no epsilon has a ratio to 0, but a delta exists there.
     ///
     /// # Errors
     /// The errors of [`Accountant::guarantee`], but for an epsilon that is not finite: the distance is infinite then.

@@ -14,7 +14,7 @@ impl Accountant {
     /// The sum of the largest losses of everything composed: the epsilon of basic composition, which no upper bound exceeds. `None`
     /// where some event has none.
     ///
-    /// It holds at the delta that the events themselves state (see [`Event::ApproximateDp`]): at delta zero if none states one.
+    /// The sum holds at the delta that the events themselves state (see [`Event::ApproximateDp`]): at delta zero if none states one.
     ///
     /// # Example
     /// ```

@@ -7,7 +7,7 @@ use super::mixture::{Component, GaussianMixtures};
 use super::pair::Pair;
 use super::query::Composition;
 use crate::discrete::Outcomes;
-use crate::event::binomial_tail;
+use crate::binomial;
 use crate::special::{LogSum, ln_1m_exp, ln_expm1, ln_normal_cdf, sampled_loss};
 
 /// Thresholds for each release.
@@ -90,7 +90,7 @@ fn of_at_least((log_p, log_q): Chances, count: u64, log_delta: f64) -> f64 {
         .map(|number| number.round().clamp(1.0, n) as u64);
     numbers
         .map(|number| {
-            let tail = binomial_tail(count, p, number);
+            let tail = binomial::upper_tail(count, p, number);
             // Below the truth by more than its rounding.
             let log_tail = (tail * (1.0 - 1e-10)).ln();
             let share = number as f64 / n;

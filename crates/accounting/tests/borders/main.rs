@@ -18,7 +18,7 @@ use undertone_accounting::{
     SamplingProbability, calibrate, gaussian,
 };
 
-/// Relative excess of one answer over another that is rounding; answers by loss distributions are accurate to 8e-7.
+/// Relative excess that is rounding: in closed forms, and by loss distributions, which are accurate to 8e-7.
 const ROUNDING: f64 = 1e-9;
 const LOSSES: f64 = 4e-6;
 /// No question may take longer, in the time of the processor.
@@ -127,7 +127,7 @@ fn highest_memory() -> u64 {
         .unwrap_or(0)
 }
 
-/// The rule that a change of recipe broke: an upper bound is compared with one by the same method.
+/// The relative excess of one answer over another that is rounding.
 fn slack(question: &Question) -> f64 {
     if question.recipe == Recipe::Pld {
         LOSSES
