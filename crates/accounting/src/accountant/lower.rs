@@ -104,18 +104,30 @@ impl Accountant {
         agreed(self.finite(lower, delta)?, upper)
     }
 
-    /// A lower bound that is infinite only by the delta that the events state, which is set aside.
+    /// A lower bound without what rounding may have added to it. One that is infinite is so by the delta that the events state, which is
+    /// set aside.
     fn finite(&self, lower: f64, delta: Delta) -> Result<f64, AccountingError> {
-        let lower = if lower.is_infinite() {
-            self.max_loss()
-        } else {
-            lower
-        };
         if lower.is_finite() {
-            Ok(lower)
+            return Ok((lower - self.rounding()).max(0.0));
+        }
+        let pure = self.max_loss();
+        if pure.is_finite() {
+            Ok(pure)
         } else {
             Err(self.no_epsilon(delta))
         }
+    }
+
+    /// Rounding errors of the losses of listed outcomes, which are differences of logarithms.
+    fn rounding(&self) -> f64 {
+        let adjacency = self.relation();
+        let listed = self
+            .entries
+            .iter()
+            .filter(|entry| entry.event.max_loss(adjacency).is_finite());
+        listed
+            .map(|entry| 16.0 * f64::EPSILON * entry.rounds as f64)
+            .sum()
     }
 
     /// `true` if some population attains the pairs of all events together.
@@ -141,7 +153,9 @@ impl Accountant {
                 event: cut.event.kind(),
             });
         }
-        let compositions = SHARES.iter().map(|share| {
+        // Beside other events, every other one: each costs a composition of all of them.
+        let step = if self.entries.len() > 1 { 2 } else { 1 };
+        let compositions = SHARES.iter().step_by(step).map(|share| {
             self.composition_of(|event, adjacency| match event {
                 Event::BoundedRange { epsilon } if epsilon.get() > 0.0 => {
                     Ok(Some(event::two_outcomes(epsilon.get(), share * epsilon.get())))

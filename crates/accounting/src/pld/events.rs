@@ -6,8 +6,8 @@
 use super::mixture::{Component, GaussianMixtures};
 use super::pair::Pair;
 use super::query::Composition;
-use crate::discrete::Outcomes;
 use crate::binomial;
+use crate::discrete::Outcomes;
 use crate::special::{LogSum, ln_1m_exp, ln_expm1, ln_normal_cdf, sampled_loss};
 
 /// Thresholds for each release.
