@@ -179,8 +179,12 @@ mod by_hand {
             let measured = |split: Split, from: usize, count: usize| {
                 let partition = corpus.partition(split);
                 assert!(partition.num_users() >= from + count);
-                let of_user =
-                    |user: u32| partition.user(user as usize).examples().map(move |sentence| (user, sentence));
+                let of_user = |user: u32| {
+                    partition
+                        .user(user as usize)
+                        .examples()
+                        .map(move |sentence| (user, sentence))
+                };
                 let sentences = (from as u32..(from + count) as u32).flat_map(of_user).collect();
                 let set = EvaluationSet::of(sentences, special);
                 let eos = EosTargets::Excluded;
@@ -196,11 +200,17 @@ mod by_hand {
                 away.push((one.top1 - others.top1) / one.top1_standard_error.unwrap());
             }
             let inside = away.iter().filter(|away| away.abs() <= 2.0).count();
-            println!("population {seed}: top-1 {:.4}, {inside} of {CORPORA} covered", others.top1);
+            println!(
+                "population {seed}: top-1 {:.4}, {inside} of {CORPORA} covered",
+                others.top1
+            );
             covered += inside;
             squares += away.iter().map(|away| away * away).sum::<f64>();
         }
-        println!("{covered} of 200 covered; mean square of the distance in standard errors {:.3}", squares / 200.0);
+        println!(
+            "{covered} of 200 covered; mean square of the distance in standard errors {:.3}",
+            squares / 200.0
+        );
         assert!((182..=198).contains(&covered), "{covered}");
     }
 

@@ -78,7 +78,10 @@ fn cells(row: &Row) -> Vec<String> {
             |Difference {
                  mean, standard_error, ..
              }| {
-                let mean = format!("{:+.digits$}", scale * mean);
+                // A difference that is shown as nothing has no sign of its own.
+                let shown = scale * mean;
+                let nothing = shown.abs() < 0.5 * 0.1_f64.powi(digits as i32);
+                let mean = format!("{:+.digits$}", if nothing { 0.0 } else { shown });
                 standard_error.map_or_else(
                     || mean.clone(),
                     |error| format!("{mean} ± {:.digits$}", scale * error),
