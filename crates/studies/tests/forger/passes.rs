@@ -202,7 +202,6 @@ pub(crate) const PASSES: &[Reason] = &[
         "a path or a column of the operator: the genesis covers the words, and the settings with these keys blank",
         &[
             "task*: task.toml .vocabulary.path: *",
-            "uls*: config.toml .data.vocabulary.path: *",
             "uls*: config.toml .data.source.user: *",
             "uls*: config.toml .data.source.text: *",
             "memory*: config.toml .data.vocabulary.path: *",
