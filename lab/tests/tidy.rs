@@ -51,7 +51,7 @@ const ARROWS: [(&str, &str); 32] = [
     ("crates/store", "accounting coordinator protocol"),
     (
         "crates/device",
-        "text mechanisms aggregation secagg models local protocol",
+        "accounting text mechanisms aggregation secagg models local protocol",
     ),
     ("crates/device-c", "protocol device"),
     (

@@ -4,9 +4,9 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 /// `sqrt(pi / 2)`.
 const SQRT_FRAC_PI_2: f64 = 1.253_314_137_315_500_3;
-/// What [`FRAC_1_SQRT_2`] lacks of `1 / sqrt(2)`.
+/// The difference of `1 / sqrt(2)` and [`FRAC_1_SQRT_2`].
 const REST_OF_SQRT: f64 = -4.833_646_656_726_457e-17;
-/// From here on a continued fraction takes over from the complementary error function.
+/// A continued fraction takes over from the complementary error function here.
 const TAIL: f64 = 2.0;
 /// Gauss-Legendre with ten nodes: the positive nodes on `[-1, 1]`, with their weights.
 const NODES: [(f64, f64); 5] = [

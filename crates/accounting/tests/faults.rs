@@ -311,7 +311,7 @@ fn f6_a_cap_at_the_mean_of_a_large_cohort_has_an_epsilon() {
     }
 }
 
-/// Beyond 2^40 releases rounding errors would exceed delta: an upper bound of 0 was seen for a true value of 1.84.
+/// Rounding errors would exceed delta beyond 2^40 releases: an upper bound of 0 was seen for a true value of 1.84.
 #[test]
 fn f7_too_many_releases_are_refused_with_the_nearest_question_that_is_answered() {
     let ask = |rounds: u64, recipe| composed(recipe, &[(poisson(1e-8, 1.0), rounds)]).guarantee(delta(1e-6));

@@ -16,6 +16,7 @@
 //! | [`record`], [`chain`] | the lines of a ledger, and the digests that chain them |
 //! | [`account`] | the guarantee of the rounds in a ledger |
 //! | [`privacy_report`] | `privacy.json` |
+//! | [`outlet`] | the obstacles in front of everything that leaves the house |
 //! | [`identity`], [`trainings`] | the identity of a model, and the trainings that it comes from |
 //! | [`random`], [`entropy`] | the randomness of a run, and that of one round |
 //! | [`session_terms`] | the names of secure sums |

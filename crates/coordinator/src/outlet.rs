@@ -6,7 +6,7 @@
 use undertone_local::Algorithm;
 use undertone_text::VocabProvenance;
 
-use crate::plan::PrivacyPlan;
+use crate::plan::{PrivacyPlan, StartCost};
 use crate::privacy_report::Claims;
 use crate::record::PrivacyReport;
 use crate::task::{CohortSize, TaskConfig};
@@ -49,6 +49,9 @@ pub fn obstacles(claims: &Claims<'_>, report: &PrivacyReport) -> Vec<String> {
     if let Some(why) = plan.start().and_then(|start| start.uncountable()) {
         found.push(format!("initial_model: {why}"));
     }
+    if plan.start().is_some_and(StartCost::is_seeded) {
+        found.push(SEEDED_START.to_owned());
+    }
     if claims.service.is_none() && counts_examples(task, plan) {
         found.push(COUNTED_EXAMPLES.to_owned());
     }
@@ -57,6 +60,10 @@ pub fn obstacles(claims: &Claims<'_>, report: &PrivacyReport) -> Vec<String> {
 
 /// The obstacle of a model that no noise protects.
 pub const WITHOUT_NOISE: &str = "privacy: expected a run that adds noise, got one without a guarantee";
+
+/// The obstacle of a start on the same people whose noise a seed repeats.
+const SEEDED_START: &str = "initial_model: it was trained on the same people with noise from a known seed, which everybody who reads the seed \
+    can subtract; start from a model that was trained without a seed";
 
 /// The obstacle of a number that was counted on people's text.
 pub const COUNTED_EXAMPLES: &str = "cohort, estimator: with example-level sampling, privacy.json and the ledger would tell the number of \

@@ -24,7 +24,7 @@ use crate::synthetic::BestAccuracy;
 use undertone_text::{Vocab, VocabProvenance};
 
 const MAGIC: u64 = u64::from_be_bytes(*b"undrtone");
-/// In version 1 held-out users stood in the order of their first rows, not in that of evaluations.
+/// The version of caches whose held-out users stand in the order of evaluations. Version 1 had the order of their first rows.
 const VERSION: u64 = 2;
 
 #[derive(Debug, Clone, Copy, Zeroable, Pod)]

@@ -1,5 +1,6 @@
 //! Output files that appear whole or not at all.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
@@ -8,6 +9,14 @@ use memmap2::Mmap;
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::error::{DataError, Result, io};
+
+/// The end of the name of a privacy record, after the name of the file that it speaks of.
+pub(crate) const RECORD_SUFFIX: &str = ".privacy.json";
+
+/// `true` for the name of a record, which is no file of texts.
+pub(crate) fn is_record(name: &OsStr) -> bool {
+    name.as_encoded_bytes().ends_with(RECORD_SUFFIX.as_bytes())
+}
 
 /// Reads a regular file of at most `limit` bytes. A pipe or a device has no end to read to.
 pub(crate) fn read_bounded(path: &Path, limit: u64, action: &'static str) -> Result<Vec<u8>> {

@@ -17,11 +17,11 @@ use crate::count::assign;
 use crate::error::{Result, io, no_usable_text};
 use crate::file::{Spool, parent, persist, refuse_existing};
 use crate::hash::pseudonym;
-use crate::made_from::{self, MadeFromPeople};
+use crate::made_from::{self, MadeFromPeople, people_of};
 use crate::progress::{Progress, Stage};
 use crate::rows::{NO_TIME, number};
 use crate::source::{GitSource, Source};
-use crate::spec::{CorpusSpec, SourceSpec, SplitSpec, name_of_text, people_of};
+use crate::spec::{CorpusSpec, SourceSpec, SplitSpec, name_of_text};
 use crate::split::Split;
 use crate::splitter::Splitter;
 

@@ -3,7 +3,6 @@
 //! Words that were chosen with a guarantee have a [`PrivateVocabulary`] there. All other files that a command makes from people's text
 //! have a [`MadeFromPeople`], which says that they are not private. Readers believe the record rather than the settings.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -12,11 +11,9 @@ use serde::{Deserialize, Serialize};
 use undertone_text::Vocab;
 
 use crate::error::{DataError, Result, io};
-use crate::file;
+use crate::file::{self, RECORD_SUFFIX, is_record};
 use crate::private_vocab::PrivateVocabulary;
-
-/// The end of the name of a record, after the name of its file.
-pub(crate) const SUFFIX: &str = ".privacy.json";
+use crate::spec::SourceSpec;
 
 /// Maximum size of a record, which is a few hundred bytes.
 pub(crate) const MAX_RECORD_BYTES: u64 = 1 << 20;
@@ -240,13 +237,8 @@ pub(crate) fn record_of(path: &Path) -> PathBuf {
     // A path that ends in a slash has the record inside its folder otherwise.
     let path: PathBuf = path.components().collect();
     let mut name = path.into_os_string();
-    name.push(SUFFIX);
+    name.push(RECORD_SUFFIX);
     name.into()
-}
-
-/// `true` for the name of a record, which is no file of texts.
-pub(crate) fn is_record(name: &OsStr) -> bool {
-    name.as_encoded_bytes().ends_with(SUFFIX.as_bytes())
 }
 
 pub(crate) fn bad_record(path: &Path, detail: String) -> DataError {
@@ -262,6 +254,43 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(&record) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(io("remove", &record)(error)),
         _ => Ok(()),
+    }
+}
+
+impl SourceSpec {
+    /// The record of the text, where it says that it was made from people's text; relative paths start at `base`.
+    ///
+    /// # Errors
+    /// The errors of [`FileRecord::of`]; a variable in the path that is not set.
+    pub fn record(&self, base: &Path) -> Result<Option<MadeFromPeople>> {
+        match self.place(base)? {
+            Some(path) => FileRecord::not_private(&path),
+            None => Ok(None),
+        }
+    }
+
+    /// The names of the texts of people that something made from this source was made from. `None` for a text that is declared public
+    /// and has no record, and for text of nobody.
+    pub(crate) fn people(&self, base: &Path, declared_public: bool) -> Result<Option<Vec<String>>> {
+        if matches!(self, SourceSpec::Synthetic(_)) {
+            return Ok(None);
+        }
+        let recorded = self.record(base)?;
+        Ok(people_of(recorded, declared_public, || self.name_sha256()))
+    }
+}
+
+/// The names of the texts behind a record, and of the text itself where nobody declares it public. A record is believed rather than the
+/// declaration.
+pub(crate) fn people_of(
+    recorded: Option<MadeFromPeople>,
+    declared_public: bool,
+    own: impl FnOnce() -> String,
+) -> Option<Vec<String>> {
+    let sources = recorded.map(|record| record.sources().to_vec());
+    match declared_public {
+        true => sources,
+        false => Some(sources.into_iter().flatten().chain([own()]).collect()),
     }
 }
 

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn source(path: &str) -> SourceSpec {
-        serde_json::from_value(serde_json::json!({ "kind": "jsonl", "path": path })).unwrap()
+        serde_json::from_value(serde_json::json!({ "kind": "jsonl", "path": path })).expect("a source")
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::time::TimePoint;
 use source::default_text;
 use undertone_text::{Examples, MAX_VOCABULARY_WORDS};
 
-pub(crate) use source::{Columns, name_of_text, people_of};
+pub(crate) use source::{Columns, name_of_text};
 pub use source::{CsvSource, GroupedSource, MemorySource, SourceSpec, SyntheticSource, TableSource};
 
 /// The `[data]` table of a run file: the source of the text, the choice of users and the cut into examples.

@@ -19,11 +19,11 @@ use tokenizers::{AddedToken, Tokenizer};
 
 use crate::error::{DataError, Result, invalid, no_usable_text};
 use crate::file;
-use crate::made_from::{self, FileRecord, MadeFromPeople};
+use crate::made_from::{self, FileRecord, MadeFromPeople, people_of};
 use crate::path::expand;
 use crate::progress::{Progress, Stage};
 use crate::source::read_texts;
-use crate::spec::{name_of_text, people_of};
+use crate::spec::name_of_text;
 use pieces::PieceCounts;
 use undertone_text::SpecialIds;
 

@@ -156,7 +156,7 @@ impl PackedBatch {
         &self.order
     }
 
-    /// For each row of the batch, the index of its sequence among those given to [`pack`](Self::pack).
+    /// The index of its sequence, for each row of the batch, among those given to [`pack`](Self::pack).
     pub fn places(&self) -> impl Iterator<Item = usize> {
         let running = self.active.iter().map(|&running| &self.order[..running]);
         running.flatten().copied()

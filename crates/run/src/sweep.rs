@@ -61,10 +61,10 @@ impl SweepStatement {
     ///
     /// # Errors
     /// Settings that a private sweep cannot account for, by key.
-    pub fn new(configs: &[&RunConfig], mean_runs: SecretNumber, score: Score, id: [u8; 16]) -> Result<Self> {
+    pub fn new(configs: &[&RunConfig], mean_runs: SecretNumber, score: &Score, id: [u8; 16]) -> Result<Self> {
         // Before the paths are blank.
         for config in configs {
-            accountable(config, configs[0], &score)?;
+            accountable(config, configs[0], score)?;
         }
         let combinations = configs.iter().map(|config| {
             Ok(Combination {

@@ -105,7 +105,7 @@ fn the_changelog_begins_with_the_workspace_s_version() {
     let changelog = read(&root().join("CHANGELOG.md"));
     let heading = changelog
         .lines()
-        .find(|line| line.starts_with("## "))
+        .find(|line| line.starts_with("## ") && *line != "## [Unreleased]")
         .expect("a version");
     let (version, date) = heading
         .strip_prefix("## [")

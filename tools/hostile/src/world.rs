@@ -349,7 +349,13 @@ impl World {
             (TokenizerKind::WordPiece, "wordpiece.json"),
         ] {
             let output = self.path(name);
-            train_tokenizer((kind, 300), (&sources, true), "text", (&output, false), &NoProgress)?;
+            train_tokenizer(
+                (kind, 300),
+                (&sources, true),
+                "text",
+                (&output, false),
+                &NoProgress,
+            )?;
         }
         let text = "source = { kind = \"csv\", path = \"rows.csv\", split = \"split\" }";
         let spec = toml::from_str(text).context("a specification")?;

@@ -1,4 +1,4 @@
-//! How far a composition misses a target, and delta at any epsilon.
+//! The distance of a composition from a target, and delta at any epsilon.
 
 use super::Accountant;
 use crate::search::excess;

@@ -16,7 +16,7 @@ const THRESHOLDS: usize = 64;
 const MAX_OUTCOMES: usize = 1 << 16;
 /// Binomial tails of more releases are left to lattices.
 const MAX_RELEASES: u64 = 1_000_000;
-/// What rounding may take from a bound, relatively.
+/// The largest relative error of a bound by rounding.
 const ROUNDING: f64 = 1e-13;
 
 /// An event: `ln` of its probabilities under `P` and under `Q`.

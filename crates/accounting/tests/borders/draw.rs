@@ -309,13 +309,13 @@ pub(crate) fn noisier(event: &Event, factor: f64) -> Option<Event> {
         | Event::MixtureOfGaussians { noise_multiplier, .. }
         | Event::ExampleLevelSampling { noise_multiplier, .. }
         | Event::CorrelatedGaussian { noise_multiplier, .. } => {
-            *noise_multiplier = noise(noise_multiplier.get() * factor)
+            *noise_multiplier = noise(noise_multiplier.get() * factor);
         }
         Event::Laplace { scale } => *scale *= factor,
         Event::DiscreteLaplace { parameter, .. } => *parameter /= factor,
         Event::DiscreteGaussian { sigma, .. } => *sigma *= factor,
         Event::RandomizedResponse { noise_parameter, .. } => {
-            *noise_parameter = (*noise_parameter * factor).min(1.0)
+            *noise_parameter = (*noise_parameter * factor).min(1.0);
         }
         Event::PoissonSampled { event, .. } => **event = noisier(event, factor)?,
         Event::ZeroConcentrated { rho, xi } => {

@@ -26,7 +26,7 @@ const MAX_TIME: Duration = Duration::from_secs(10);
 /// No question may need more memory at once, in kB.
 const MAX_MEMORY: u64 = 1 << 20;
 
-/// What went wrong, by rule, and what was slow.
+/// The answers that broke a rule, and the slow ones.
 #[derive(Default)]
 struct Report {
     wrong: BTreeMap<&'static str, Vec<String>>,

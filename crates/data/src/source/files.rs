@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::error::{DataError, Result, io};
+use crate::file::is_record;
 use crate::hash::{hash_bytes, hash_file, hex};
-use crate::made_from::is_record;
 use crate::progress::{Progress, Stage};
 use crate::source::Identity;
 

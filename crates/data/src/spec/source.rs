@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use super::{probability, within};
 use crate::error::{Result, invalid};
 use crate::hash::{hash_bytes, hex};
-use crate::made_from::{FileRecord, MadeFromPeople};
 use crate::path::expand;
 
 /// The source of the text of a corpus.
@@ -209,20 +208,6 @@ impl Default for SyntheticSource {
     }
 }
 
-/// The names of the texts behind a record, and of the text itself where nobody declares it public. A record is believed rather than the
-/// declaration.
-pub(crate) fn people_of(
-    recorded: Option<MadeFromPeople>,
-    declared_public: bool,
-    own: impl FnOnce() -> String,
-) -> Option<Vec<String>> {
-    let sources = recorded.map(|record| record.sources().to_vec());
-    match declared_public {
-        true => sources,
-        false => Some(sources.into_iter().flatten().chain([own()]).collect()),
-    }
-}
-
 /// The name of a text of a command without a table of settings.
 pub(crate) fn name_of_text(path: &str) -> String {
     named(path.as_bytes())
@@ -313,27 +298,6 @@ impl SourceSpec {
             SourceSpec::Grouped(source) => &source.path,
         };
         expand("data.source.path", path, base).map(Some)
-    }
-
-    /// The record of the text, where it says that it was made from people's text; relative paths start at `base`.
-    ///
-    /// # Errors
-    /// The errors of [`FileRecord::of`]; a variable in the path that is not set.
-    pub fn record(&self, base: &Path) -> Result<Option<MadeFromPeople>> {
-        match self.place(base)? {
-            Some(path) => FileRecord::not_private(&path),
-            None => Ok(None),
-        }
-    }
-
-    /// The names of the texts of people that something made from this source was made from. `None` for a text that is declared public
-    /// and has no record, and for text of nobody.
-    pub(crate) fn people(&self, base: &Path, declared_public: bool) -> Result<Option<Vec<String>>> {
-        if matches!(self, SourceSpec::Synthetic(_)) {
-            return Ok(None);
-        }
-        let recorded = self.record(base)?;
-        Ok(people_of(recorded, declared_public, || self.name_sha256()))
     }
 
     /// The name of the source in records: the digest of its settings.

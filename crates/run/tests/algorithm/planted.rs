@@ -185,7 +185,7 @@ fn forms(value: &[u8]) -> Vec<Vec<u8>> {
         [b"undertone source\0", value].concat(),
         [b"undertone table\0", value].concat(),
     ];
-    let digests = decorated.iter().map(|text| Sha256::digest(text));
+    let digests = decorated.iter().map(Sha256::digest);
     let mut forms = vec![value.to_vec()];
     for digest in digests {
         forms.push(hex(&digest).into_bytes());
@@ -419,7 +419,7 @@ fn the_statement_of_a_private_sweep_publishes_no_path() {
     std::fs::write(house.path.join("sweep.toml"), public).expect("writing");
     let runs = serde_json::from_value(2.5.into()).expect("an expected number");
     let configs = [&slow.config, &fast.config];
-    let statement = SweepStatement::new(&configs, runs, score.clone(), [7; 16]).expect("a statement");
+    let statement = SweepStatement::new(&configs, runs, &score, [7; 16]).expect("a statement");
     let made = train_candidate(&fast, &options(&house.path), &statement, &Silent).expect("a candidate");
     let mut planted = house.planted(&made.run_dir, &[]);
     planted.push(Planted {
@@ -433,11 +433,11 @@ fn the_statement_of_a_private_sweep_publishes_no_path() {
     let on_people = Score {
         public: slow.config.data.source.clone(),
     };
-    let refused = SweepStatement::new(&configs, statement.mean_runs, on_people, [7; 16]).unwrap_err();
+    let refused = SweepStatement::new(&configs, statement.mean_runs, &on_people, [7; 16]).unwrap_err();
     assert!(refused.to_string().contains("private.score.public"), "{refused}");
     let other = house.settings(&["name='other'", "rounds=3", "data.source.path='elsewhere.jsonl'"]);
     let configs = [&slow.config, &other.config];
-    let refused = SweepStatement::new(&configs, statement.mean_runs, score, [7; 16]).unwrap_err();
+    let refused = SweepStatement::new(&configs, statement.mean_runs, &score, [7; 16]).unwrap_err();
     assert!(refused.to_string().contains("the same data"), "{refused}");
 }
 

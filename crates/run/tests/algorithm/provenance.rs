@@ -481,3 +481,18 @@ fn one_file_under_two_names_is_one_source_and_the_release_does_not_show_it() {
         .to_string();
     assert!(error.contains(".sources.json"), "{error}");
 }
+
+#[test]
+#[ignore = "slow"]
+fn a_run_from_a_seeded_model_of_the_same_people_is_not_published() {
+    let folder = world();
+    let wide = |text: String| text.replace("max_epsilon = 3.1", "max_epsilon = 20");
+    run(folder.path(), &wide(text("seeded", PUBLIC_WORDS, "seed = 7"))).expect("a run");
+    let start = "initial_model = \"seeded/model.safetensors\"";
+    let next = run(folder.path(), &wide(text("next", PUBLIC_WORDS, start))).expect("a run");
+    let reasons = reasons(folder.path(), &next);
+    assert!(
+        reasons.contains("initial_model: it was trained on the same people with noise from a known seed"),
+        "{reasons}"
+    );
+}

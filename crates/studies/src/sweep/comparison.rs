@@ -93,7 +93,7 @@ impl Spread {
         })
     }
 
-    /// With the standard error over users beside that over seeds. Equal users are under all seeds, so the error over seeds holds nothing
+    /// The difference with the standard error over users beside that over seeds. Equal users are under all seeds, so the error over seeds holds nothing
     /// of theirs, and the two add up as variances.
     fn over_users(self, users: Option<f64>) -> Self {
         let parts = [self.standard_error, users.filter(|error| error.is_finite())];
@@ -182,7 +182,7 @@ fn accuracy(metrics: &Metrics) -> f64 {
 }
 
 /// The mean over runs of the influence of each user on a figure; `None` where the users are not equal.
-fn mean_influence<'a>(users: &[Option<&'a UserCounts>], measure: Measure) -> Option<Vec<f64>> {
+fn mean_influence(users: &[Option<&UserCounts>], measure: Measure) -> Option<Vec<f64>> {
     let all: Vec<&UserCounts> = users.iter().copied().collect::<Option<_>>()?;
     let (first, others) = all.split_first()?;
     let mut sum = first.influence(measure);

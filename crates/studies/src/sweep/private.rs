@@ -89,7 +89,7 @@ impl Sweep {
         let mut id = [0; 16];
         generator.fill_bytes(&mut id);
         let configs: Vec<_> = self.trials.iter().map(|trial| &trial.file.config).collect();
-        let statement = SweepStatement::new(&configs, private.mean_runs, private.score.clone(), id)?;
+        let statement = SweepStatement::new(&configs, private.mean_runs, &private.score, id)?;
         if let Some(run_dir) = finished(&folder)? {
             remove(&folder.join(CANDIDATES))?;
             return selected(run_dir, &statement);

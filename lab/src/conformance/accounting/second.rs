@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 use undertone_accounting::rdp::repeat_and_select::Repetitions;
 use undertone_accounting::{
-    Accountant, AccountingError, Adjacency, Delta, Epsilon, Event, NoiseMultiplier, Recipe, calibrate,
+    Accountant, AccountingError, Adjacency, Epsilon, Event, NoiseMultiplier, Recipe, calibrate,
 };
 
 use super::EXACT;
@@ -229,7 +229,7 @@ fn layer_event(event: &Value, factor: f64) -> anyhow::Result<(Event, u64)> {
     })
 }
 
-/// What the check of batches must find is a rule of Python, whose own tests run it.
+/// The check of batches is a part of Python, whose own tests run it.
 pub(super) fn check_draws(case: &Case<'_>) -> anyhow::Result<()> {
     case.output("severity");
     let findings = case
