@@ -110,7 +110,14 @@ pub fn noise_multiplier(epsilon: Epsilon, delta: Delta) -> Result<NoiseMultiplie
     while holds(low) && low > 1e-100 {
         (low, high) = (0.5 * low, low);
     }
-    NoiseMultiplier::new(first_true(low, high, 0.0, holds))
+    let mut found = first_true(low, high, 0.0, holds);
+    // PRIVACY: the search for an epsilon may end a few units higher than this one, and no answer exceeds its target.
+    let mut step = 4.0 * f64::EPSILON;
+    while self::epsilon(NoiseMultiplier::new(found)?, delta)?.get() > epsilon.get() {
+        found *= 1.0 + step;
+        step *= 2.0;
+    }
+    NoiseMultiplier::new(found)
 }
 
 /// `ln delta`, rounded up: never below the exact value, and above it by at most 1e-14 of its size plus one.
@@ -160,6 +167,18 @@ mod tests {
         assert!(epsilon_at_log_delta(z(1.0), f64::NAN).is_err());
         assert!(epsilon_at_log_delta(z(1.0), -1e6).unwrap().get() > 1000.0);
         assert!(noise_multiplier(Epsilon::new(0.0).unwrap(), d(1e-9)).is_ok());
+    }
+
+    #[test]
+    fn noise_for_a_target_never_exceeds_it() {
+        for target in [0.0, 1e-3, 0.1, 1.0, 4.0, 8.0, 30.0] {
+            for delta in [1e-12, 1e-6, 5e-5, 1e-3] {
+                let delta = Delta::new(delta).unwrap();
+                let noise = noise_multiplier(Epsilon::new(target).unwrap(), delta).unwrap();
+                let got = epsilon(noise, delta).unwrap().get();
+                assert!(got <= target, "{got} for {target}");
+            }
+        }
     }
 
     #[test]

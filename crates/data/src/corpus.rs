@@ -36,8 +36,8 @@ pub struct Corpus {
     vocabulary_privacy: Option<Arc<PrivateVocabulary>>,
     /// The record of words that are not private.
     words_record: Option<Arc<MadeFromPeople>>,
-    /// The words, where something else than the cache says that they are not private.
-    words_of_people: Option<Arc<Vocab>>,
+    /// The words, where something else than the cache says whether they are private.
+    restated_words: Option<Arc<Vocab>>,
     spec: Arc<CorpusSpec>,
 }
 
@@ -126,8 +126,28 @@ impl Corpus {
             digest: digest.into(),
             vocabulary_privacy,
             words_record,
-            words_of_people: None,
+            restated_words: None,
             spec: Arc::new(spec.clone()),
+        }
+    }
+
+    /// This corpus, whose own text is declared public, so that words counted on that text are public, too.
+    #[must_use]
+    pub fn with_public_text(self) -> Corpus {
+        let counted = matches!(
+            self.spec.vocabulary,
+            Some(VocabularySpec::TrainingData { .. } | VocabularySpec::PublicCorpus { .. })
+        );
+        let own = [self.spec.source.name_sha256()];
+        let of_own_text = (self.words_record.as_ref()).is_some_and(|record| record.sources() == own);
+        if !(counted && of_own_text) {
+            return self;
+        }
+        let words = self.cache.vocab.clone();
+        Corpus {
+            words_record: None,
+            restated_words: Some(Arc::new(words.with_provenance(VocabProvenance::PublicCorpus))),
+            ..self
         }
     }
 
@@ -145,7 +165,7 @@ impl Corpus {
         let record = MadeFromPeople::words(&words, Vec::new());
         Corpus {
             words_record: Some(Arc::new(record)),
-            words_of_people: Some(Arc::new(words)),
+            restated_words: Some(Arc::new(words)),
             ..self
         }
     }
@@ -172,7 +192,7 @@ impl Corpus {
     /// The vocabulary.
     #[must_use]
     pub fn vocab(&self) -> &Vocab {
-        self.words_of_people.as_deref().unwrap_or(&self.cache.vocab)
+        self.restated_words.as_deref().unwrap_or(&self.cache.vocab)
     }
 
     /// The record of words that are not private. It is `Some` exactly if the provenance is [`VocabProvenance::TrainingData`].

@@ -148,6 +148,15 @@ impl ModelSpec {
         }
     }
 
+    /// The number of ids that the model can predict over a vocabulary of `vocab_len` ids.
+    #[must_use]
+    pub fn ids(&self, vocab_len: usize) -> usize {
+        match self {
+            Self::Llama(llama) => llama.rows.unwrap_or(vocab_len),
+            _ => vocab_len,
+        }
+    }
+
     /// `true` if another program trains the model, so that nothing here can compute with it.
     #[must_use]
     pub fn is_external(&self) -> bool {

@@ -1,6 +1,5 @@
 //! A run from its configuration to its model: open or resume, rounds, evaluations, checkpoints, reports.
 
-mod entropy;
 mod finish;
 mod follower;
 mod lane;
@@ -45,8 +44,8 @@ pub(crate) use crate::files::names::{
     MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, REPLAYS_FILE, SOURCE_FILE, SWEEP_FILE, TOKENIZER_FILE,
     TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
-pub use entropy::randomness;
-pub(crate) use entropy::{fresh_bytes, fresh_number, round_entropy};
+pub use crate::entropy::randomness;
+pub(crate) use crate::entropy::{fresh_bytes, fresh_number, round_entropy};
 pub use follower::train_as_follower;
 
 pub use plan_inputs::named_strategy;

@@ -8,11 +8,10 @@ use sha2::{Digest, Sha256};
 use crate::config::public::public;
 use crate::error::{Result, RunError};
 use crate::files::names::{
-    CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, SOURCE_FILE, SWEEP_FILE,
+    CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, PUBLIC_LEDGER_FILE, SOURCE_FILE, SWEEP_FILE,
     TOKENIZER_PRIVACY_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files::{self, Line, Lines, vocabulary_file};
-use crate::publish;
 use undertone_coordinator::record::{LedgerEnd, LedgerEntry, LedgerLine};
 use undertone_present::numbers::hex;
 
@@ -90,7 +89,7 @@ fn genesis_with(folder: &Path, vocabulary: &[u8]) -> Result<String> {
     // A published folder holds the public text, and so does a folder without private parts.
     let Some(text) = std::str::from_utf8(&config)
         .ok()
-        .filter(|_| !publish::is_published(folder))
+        .filter(|_| !files::exists(&folder.join(PUBLIC_LEDGER_FILE)))
     else {
         return Ok(as_written);
     };

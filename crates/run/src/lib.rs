@@ -39,6 +39,7 @@ pub mod checkpoint;
 pub mod config;
 mod driver;
 mod engine;
+mod entropy;
 mod error;
 pub mod evaluate;
 pub mod export;

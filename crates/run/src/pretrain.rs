@@ -77,6 +77,11 @@ fn pretrain_in(
 ) -> Result<Summary> {
     let config = &file.config;
     let corpus = directory.open_corpus(&config.data, &file.base, observer)?;
+    // The text of a pre-training is public on the word of the caller, unless its own record says otherwise.
+    let corpus = match config.data.source.record(&file.base)? {
+        Some(_) => corpus,
+        None => corpus.with_public_text(),
+    };
     let initial = config.initial_model.as_deref();
     let corpus = directory.believed(corpus, &file.base, initial, None, options.resume)?;
     let model = initial_model::model(&config.model, initial, &file.base, corpus.vocab())?;

@@ -418,7 +418,9 @@ impl Sandbox {
 
     /// A file outside of the run that was changed, removed or added.
     fn touched(&self) -> Result<Option<String>> {
-        let mut own = vec![self.path("exported"), self.path(WRITTEN)];
+        // A file that was made from people's text has its record beside it.
+        let record = self.path(&format!("{WRITTEN}.privacy.json"));
+        let mut own = vec![self.path("exported"), self.path(WRITTEN), record];
         if !self.run.is_empty() {
             own.extend([self.run(), self.path(RUNS).join(".corpora")]);
         }

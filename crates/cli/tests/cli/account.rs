@@ -94,7 +94,7 @@ fn coefficients_come_from_files() {
     let line = "account ftrl --mechanism toeplitz --coefficients rising.txt --rounds 3 --gap 1";
     folder.refuse(
         format!("{line} --noise-multiplier 1 --delta 1e-5"),
-        "strategy ... position 1",
+        "--coefficients ... position 1",
     );
 }
 

@@ -143,7 +143,7 @@ fn the_start_is_public_only_where_its_file_allows_it() {
     let from_public = train_from(&folder, "runs/other-text/model.safetensors", "from-public", &[]);
     says(
         &from_public,
-        "trained without privacy, on another source. It is taken as public",
+        "trained without privacy, on another source. It is declared public by the run file",
     );
     assert_eq!(
         from_public["privacy"]["warnings"],

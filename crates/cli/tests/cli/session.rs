@@ -31,6 +31,12 @@ fn els(cohort: &str) -> String {
         .replace("{ users_per_round = 10 }", cohort)
 }
 
+/// Example-level sampling whose numbers of examples all stand in the settings.
+fn declared() -> String {
+    let estimator = "estimator = { kind = \"fixed_denominator\", expected_weight = 12.0 }\n";
+    els("{ sampling_probability = 0.2 }") + estimator
+}
+
 fn start(folder: &Folder, text: &str) -> Session {
     let config = SessionConfig::parse(text, Path::new("config")).expect("settings");
     let counts: Vec<u32> = (0..40).map(|user| user % 4).collect();
@@ -66,7 +72,7 @@ fn finished(text: &str) -> Folder {
 fn a_stranger_verifies_each_kind_of_session() {
     for (text, names_users) in [
         (POISSON.to_owned(), false),
-        (els("{ examples_per_round = 12 }"), false),
+        (declared(), false),
         (by_schema(), true),
     ] {
         let folder = finished(&text);
@@ -91,11 +97,8 @@ fn a_session_that_its_guarantee_does_not_cover_is_not_published() {
         "config.toml, seed ... subtract the noise",
     );
     unfit(
-        &format!(
-            "{}estimator = {{ kind = \"fixed_denominator\", expected_weight = 12.0 }}\n",
-            els("{ sampling_probability = 0.2 }")
-        ),
-        "cohort.sampling_probability ... examples_per_round",
+        &els("{ examples_per_round = 12 }"),
+        "counted on the text ... cohort.sampling_probability and estimator.expected_weight",
     );
     let folder = Folder::new();
     let mut session = start(&folder, POISSON);

@@ -105,7 +105,7 @@ impl Corpus {
             Some(cache) => Ok(Corpus {
                 vocabulary_privacy: self.vocabulary_privacy.clone(),
                 words_record: self.words_record.clone(),
-                words_of_people: self.words_of_people.clone(),
+                restated_words: self.restated_words.clone(),
                 ..Corpus::new(cache, self.spec(), &digest, None)
             }),
             None => Err(bad_cache(path, "it vanished after it was written")),

@@ -129,7 +129,7 @@ fn key(cache: &Path) -> Result<[u8; 32]> {
         // Readable by its owner alone.
         let mut temporary = tempfile::NamedTempFile::new_in(cache).map_err(fail)?;
         temporary
-            .write_all(&crate::driver::fresh_bytes()?)
+            .write_all(&crate::entropy::fresh_bytes()?)
             .map_err(fail)?;
         temporary.as_file().sync_all().map_err(fail)?;
         match temporary.persist_noclobber(&path) {

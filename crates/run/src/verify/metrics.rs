@@ -419,6 +419,7 @@ fn check_evaluation(
     check.agree(&place, &expected, record);
     let measured = Measured {
         vocabulary,
+        ids: config.task.model.ids(vocabulary.len()),
         eos: config.evaluation.eos,
     };
     possible_metrics(&format!("{place}.metrics"), &record.metrics, measured, check);

@@ -165,6 +165,9 @@ fn private_vocabularies_are_used_with_their_record_only() {
     std::fs::remove_file(folder.path("words.txt")).expect("removing the words");
     folder.refuse(plain, "words.txt.privacy.json");
     folder.succeed(format!("{plain} --force"));
+    let record = json(&folder.text("words.txt.privacy.json"));
+    assert_eq!(record["guarantee"], "not private", "{record}");
+    folder.succeed(format!("{plain} --public --force"));
     assert!(!folder.path("words.txt.privacy.json").exists());
 }
 

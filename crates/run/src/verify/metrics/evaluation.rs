@@ -12,6 +12,8 @@ use crate::verify::Check;
 #[derive(Clone, Copy)]
 pub(super) struct Measured<'a> {
     pub(super) vocabulary: &'a Vocab,
+    /// The number of ids that the model predicts; more than the vocabulary has where its matrix has more rows.
+    pub(super) ids: usize,
     pub(super) eos: EosTargets,
 }
 
@@ -92,11 +94,10 @@ fn possible_prediction(place: &str, metrics: &Metrics, by: Measured<'_>, check: 
         }
         return;
     };
-    let words = by.vocabulary.len();
     let special = by.vocabulary.special();
     let is_candidate = special.is_candidate(commonest.id, by.eos == EosTargets::Included);
-    if commonest.id as usize >= words || !is_candidate {
-        let expected = format!("a word among {words} ids");
+    if commonest.id as usize >= by.ids || !is_candidate {
+        let expected = format!("a word among {} ids", by.ids);
         check.wrong(format!("{place}.id"), expected, commonest.id);
     }
     let targets = metrics.targets.max(1) as f64;
@@ -175,6 +176,7 @@ mod tests {
         let vocabulary = Vocab::new(vec!["a".into(), "b".into()], VocabProvenance::File);
         let measured = Measured {
             vocabulary: &vocabulary,
+            ids: vocabulary.len(),
             eos: EosTargets::Excluded,
         };
         let metrics: Metrics = serde_json::from_value(metrics).unwrap();
