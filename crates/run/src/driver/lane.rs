@@ -15,7 +15,7 @@ use undertone_mechanisms::audit::Definition;
 use undertone_mechanisms::draws;
 use undertone_present::numbers::hex;
 
-use super::entropy::fresh_bytes;
+use crate::entropy::fresh_bytes;
 use crate::config::{MAX_LANE_VALUES, RunConfig};
 use crate::error::{Result, RunError};
 use crate::files;

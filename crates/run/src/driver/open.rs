@@ -20,7 +20,7 @@ use undertone_data::Corpus;
 use undertone_mechanisms::fault::planted;
 use undertone_models::SequenceModel;
 
-use super::entropy::{randomness, round_entropy};
+use crate::entropy::{randomness, round_entropy};
 use super::lane::{self, RunLane};
 use super::live::LiveReplays;
 use super::orders::{Order, Start};
@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
                     engine: engine::processor(&config.task, model.as_ref(), &users, options.threads),
                     users,
                     settings: &config.task.user_update,
-                    randomness: super::entropy::randomness(config.seed)?,
+                    randomness: crate::entropy::randomness(config.seed)?,
                 }),
                 None => Box::new(Local {
                     engine: config
@@ -205,7 +205,7 @@ impl<'a> Run<'a> {
                         .open(&config.task, model.as_ref(), &users, options.threads)?,
                     users,
                     settings: &config.task.user_update,
-                    randomness: super::entropy::randomness(config.seed)?,
+                    randomness: crate::entropy::randomness(config.seed)?,
                     ranks,
                 }),
             };

@@ -23,7 +23,7 @@ use undertone_coordinator::source::Unwatched;
 use undertone_coordinator::task::TaskConfig;
 use undertone_data::Partition;
 
-use super::entropy::round_entropy;
+use crate::entropy::round_entropy;
 use super::workspace::RunDirectory;
 use super::{CONFIG_FILE, LEDGER_FILE, Run, RunOptions, fresh_bytes};
 use crate::config::RunFile;

@@ -9,7 +9,7 @@ use undertone_coordinator::plan::{PrivacyPlan, RoundPlan};
 use undertone_coordinator::source::Diagnostics;
 use undertone_mechanisms::fault::planted;
 
-use super::entropy::round_entropy;
+use crate::entropy::round_entropy;
 use super::orders::Order;
 use super::{Run, workspace};
 use crate::config::RunConfig;

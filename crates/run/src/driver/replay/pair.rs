@@ -22,7 +22,7 @@ use super::checks::{self, Checks, ReplayCheck};
 use super::neighbour::{Neighbour, Sides};
 use super::sums::{Copied, Differences, copied, difference};
 use crate::driver::Run;
-use crate::driver::entropy::round_entropy;
+use crate::entropy::round_entropy;
 use crate::error::{Result, RunError};
 
 /// The state of an audit over the rounds of a run.
