@@ -39,13 +39,13 @@ use undertone_present::numbers::hex;
 
 use workspace::RunDirectory;
 
+pub use crate::entropy::randomness;
+pub(crate) use crate::entropy::{fresh_bytes, fresh_number, round_entropy};
 pub(crate) use crate::files::names::{
     CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE,
     MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, REPLAYS_FILE, SOURCE_FILE, SWEEP_FILE, TOKENIZER_FILE,
     TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
-pub use crate::entropy::randomness;
-pub(crate) use crate::entropy::{fresh_bytes, fresh_number, round_entropy};
 pub use follower::train_as_follower;
 
 pub use plan_inputs::named_strategy;

@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 use crate::config::public::public;
 use crate::error::{Result, RunError};
 use crate::files::names::{
-    CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, PUBLIC_LEDGER_FILE, SOURCE_FILE, SWEEP_FILE,
-    TOKENIZER_PRIVACY_FILE, VOCAB_PRIVACY_FILE,
+    CONFIG_FILE, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, PUBLIC_LEDGER_FILE, SOURCE_FILE,
+    SWEEP_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files::{self, Line, Lines, vocabulary_file};
 use undertone_coordinator::record::{LedgerEnd, LedgerEntry, LedgerLine};

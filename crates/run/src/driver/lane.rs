@@ -15,8 +15,8 @@ use undertone_mechanisms::audit::Definition;
 use undertone_mechanisms::draws;
 use undertone_present::numbers::hex;
 
-use crate::entropy::fresh_bytes;
 use crate::config::{MAX_LANE_VALUES, RunConfig};
+use crate::entropy::fresh_bytes;
 use crate::error::{Result, RunError};
 use crate::files;
 use crate::files::names::{COINS_FILE, LANE_FILE, LANE_VALUES_FILE};

@@ -20,7 +20,6 @@ use undertone_data::Corpus;
 use undertone_mechanisms::fault::planted;
 use undertone_models::SequenceModel;
 
-use crate::entropy::{randomness, round_entropy};
 use super::lane::{self, RunLane};
 use super::live::LiveReplays;
 use super::orders::{Order, Start};
@@ -30,6 +29,7 @@ use super::{Observer, Run, RunOptions, example_counts};
 use crate::checkpoint::Checkpoint;
 use crate::config::{RunConfig, RunFile};
 use crate::engine;
+use crate::entropy::{randomness, round_entropy};
 use crate::error::{Result, RunError};
 use crate::evaluate::EvaluationSet;
 use crate::files;

@@ -23,10 +23,10 @@ use undertone_coordinator::source::Unwatched;
 use undertone_coordinator::task::TaskConfig;
 use undertone_data::Partition;
 
-use crate::entropy::round_entropy;
 use super::workspace::RunDirectory;
 use super::{CONFIG_FILE, LEDGER_FILE, Run, RunOptions, fresh_bytes};
 use crate::config::RunFile;
+use crate::entropy::round_entropy;
 use crate::error::{Result, RunError};
 use crate::ledger::{self, genesis_of};
 use crate::observer::Silent;

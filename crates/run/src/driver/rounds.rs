@@ -9,10 +9,10 @@ use undertone_coordinator::plan::{PrivacyPlan, RoundPlan};
 use undertone_coordinator::source::Diagnostics;
 use undertone_mechanisms::fault::planted;
 
-use crate::entropy::round_entropy;
 use super::orders::Order;
 use super::{Run, workspace};
 use crate::config::RunConfig;
+use crate::entropy::round_entropy;
 use crate::error::{Result, RunError};
 use crate::evaluate::Metrics;
 use crate::files::Lines;
