@@ -204,14 +204,14 @@ mod tests {
 
     #[test]
     fn only_words_of_that_version_make_a_page_one_from_before_the_checklist() {
-        let (whoever, operator) = EARLIER[OPERATOR];
+        let (trainer, operator) = EARLIER[OPERATOR];
         let (earlier, now) = EARLIER[LAST_PARAGRAPH];
         assert!(
-            whoever.starts_with("central differential privacy")
+            trainer.starts_with("central differential privacy")
                 && earlier.starts_with("Whoever sees metrics")
         );
         let before = |page: &str, report: &str| are_before_the_checklist(page.as_bytes(), report.as_bytes());
-        assert!(before(earlier, whoever));
-        assert!(!before(now, whoever) && !before(earlier, operator));
+        assert!(before(earlier, trainer));
+        assert!(!before(now, trainer) && !before(earlier, operator));
     }
 }
