@@ -35,6 +35,7 @@ use crate::trainings::Training;
 use undertone_present::numbers::upper_bound;
 
 pub use bounded::{Bounded, WholeCost};
+pub use build::Begun;
 pub use client_noise::ClientNoisePlan;
 use estimate::Estimate;
 pub use lane::{LaneBounds, LaneSize, LaneSum};
@@ -52,8 +53,8 @@ pub struct Population {
     /// Number of users, `K`.
     pub users: u64,
     /// Total weight `W`. It is the number of users without weights. With example-level sampling it is the number of examples that the
-    /// run file gives ([`declared_examples`](crate::outlet::declared_examples)), or the kept examples of all users, `|D_sub|`. With weights it is `sum_k w_k` in a run that is not private, and otherwise the expected weight of
-    /// the run file over `q`.
+    /// run file gives ([`declared_examples`](crate::outlet::declared_examples)), or the kept examples of all users, `|D_sub|`. With
+    /// weights it is `sum_k w_k` in a run that is not private, and otherwise the expected weight of the run file over `q`.
     pub total_weight: f64,
 }
 

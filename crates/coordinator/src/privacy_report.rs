@@ -132,14 +132,13 @@ impl Claims<'_> {
     }
 
     /// The description of a run with this report that its model carries, for runs that start from it. The digest names the run's
-    /// text.
+    /// text, and `from_people` is `false` only for text that no person wrote.
     #[must_use]
-    pub fn training(&self, report: &PrivacyReport, source_sha256: String) -> Training {
+    pub fn training(&self, report: &PrivacyReport, source_sha256: String, from_people: bool) -> Training {
         if !report.private {
             return Training::NotPrivate {
                 source_sha256,
-                // Nobody knows what the program of a session reads.
-                from_people: self.task.model.is_external(),
+                from_people,
             };
         }
         // PRIVACY: words without a guarantee leave the model without one.

@@ -18,7 +18,8 @@ pub enum Training {
     NotPrivate {
         /// Name of the text.
         source_sha256: String,
-        /// `true` if the record of the text says that it was made from people's text. Without a record, the run file declares it.
+        /// `true` if the text is that of users, or its record says that it was made from such text. A text for pre-training without a
+        /// record is declared public by its file.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         from_people: bool,
     },

@@ -258,6 +258,12 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
 }
 
 impl SourceSpec {
+    /// `false` if no person wrote the text: the population is made up. The text of all other sources belongs to its users.
+    #[must_use]
+    pub fn is_of_people(&self) -> bool {
+        !matches!(self, Self::Synthetic(_))
+    }
+
     /// The record of the text, where it says that it was made from people's text; relative paths start at `base`.
     ///
     /// # Errors

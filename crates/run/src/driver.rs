@@ -53,7 +53,7 @@ pub(crate) use plan_inputs::vocabulary_cost;
 pub(crate) use rounds::{evaluates, shows_epsilon, signal_to_noise};
 pub use workspace::{CORPORA_FOLDER, CorpusProgress, config_digest};
 pub(crate) use workspace::{
-    config_text, strategy_of, trained_model, trainings_of, vocabulary_of, words_record,
+    begun, config_text, mechanism_of, strategy_of, trained_model, trainings_of, vocabulary_of, words_record,
 };
 
 /// The files that a finished run's manifest covers. It does not cover `report.html` and `plots/`, which are drawn from these.

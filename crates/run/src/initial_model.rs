@@ -128,7 +128,7 @@ pub fn not_public(file: &Path) -> Result<Option<&'static str>> {
         .find_map(|training| match training {
             Training::NotPrivate {
                 from_people: true, ..
-            } => Some("was trained without privacy on text that was made from people's text"),
+            } => Some("was trained without privacy on people's text"),
             Training::Private { .. } => Some("was trained on people's text, with a guarantee of its own"),
             Training::NotPrivate { .. } | Training::Undescribed {} => None,
         });

@@ -113,6 +113,8 @@ pub(crate) struct First {
     previous_sha256: String,
     /// The weight of the population in its first round; an end has none.
     pub(crate) total_weight: Option<f64>,
+    /// The noise multiplier of its first round, where that has noise.
+    pub(crate) noise_multiplier: Option<f64>,
 }
 
 /// The first line of the ledger of a folder; `None` without one that can be read.

@@ -477,7 +477,8 @@ pub(crate) fn claims<'a>(
 ///
 /// PRIVACY: the model was trained on people's text, so a run that starts from it counts the guarantee as one on its own text.
 pub(crate) fn described(claims: &Claims<'_>, report: &PrivacyReport, rounds: u64) -> Description {
-    let own = claims.training(report, unknown_source());
+    // Nobody knows what the program of a session reads.
+    let own = claims.training(report, unknown_source(), true);
     Description {
         obstacles: outlet::obstacles(claims, report),
         ..Description::of_session(rounds, vec![Training::Undescribed {}, own])

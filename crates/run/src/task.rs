@@ -20,7 +20,7 @@ pub(crate) use records::determined;
 pub use records::{round_record, start_record};
 pub(crate) use settings::source_sha256;
 pub use settings::{
-    check_words, counts, genesis, mechanism_json, named_strategy, new_plan, plan_with, strategy_of,
+    check_words, counts, genesis, mechanism_json, mechanism_of, named_strategy, new_plan, plan_with,
 };
 
 /// Reads and checks a task file that the user named. Returns it with its folder, where its relative paths start.

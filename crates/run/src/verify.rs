@@ -43,8 +43,8 @@ use self::same::{Precision, differences};
 use self::subject::Subject;
 use crate::config::RunConfig;
 use crate::driver::{
-    CONFIG_FILE, LEDGER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE, strategy_of, trainings_of, vocabulary_cost,
-    vocabulary_of, words_record,
+    CONFIG_FILE, LEDGER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE, begun, mechanism_of, trainings_of,
+    vocabulary_cost, vocabulary_of, words_record,
 };
 use crate::error::{Result, RunError};
 use crate::files;
@@ -463,9 +463,9 @@ fn origin_of(subject: &Subject, vocabulary: Option<&Vocab>) -> &'static str {
 fn of_task(folder: &Path, file: &TaskFile, record: &ServiceRecord) -> Result<Settings> {
     let path = folder.join(VOCAB_FILE);
     let vocabulary = undertone_data::parse_words(&path, &files::read(&path)?)?;
-    let (strategy, trainings) = (strategy_of(folder)?, trainings_of(folder)?);
+    let (mechanism, trainings) = (mechanism_of(folder)?, trainings_of(folder)?);
     let words = vocabulary.len();
-    let plan = task::plan_with(file, strategy.as_ref(), words, &trainings, &record.population)?;
+    let plan = task::plan_with(file, mechanism.as_ref(), words, &trainings, &record.population)?;
     Ok(Settings {
         counts: task::counts(file, words)?,
         vocabulary: Some(vocabulary),
@@ -484,14 +484,14 @@ fn of_run(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> Result<
         users: first.population,
         total_weight: first.total_weight,
     };
-    let strategy = strategy_of(folder)?;
+    let begun = begun(folder, first.noise_multiplier)?;
     let trainings = trainings_of(folder)?;
     // PRIVACY: lines without this key were made by earlier versions, and are priced as those made them.
     let make = match first.noise_domain {
-        Some(_) => PrivacyPlan::with_strategy,
+        Some(_) => PrivacyPlan::of_begun,
         None => PrivacyPlan::of_lifted_sums,
     };
-    let plan = make(&config.task, strategy.as_ref(), &layout, population)?;
+    let plan = make(&config.task, &begun, &layout, population)?;
     let (vocabulary, words) = match vocabulary_record(folder, config, &vocabulary)? {
         Some(FileRecord::NotPrivate(_)) => (vocabulary.with_provenance(VocabProvenance::TrainingData), None),
         Some(FileRecord::Chosen(record)) => (vocabulary, Some(record)),

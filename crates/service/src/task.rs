@@ -19,7 +19,7 @@ use undertone_protocol::{Digest32, Label, TaskKind, digest_of, write};
 use undertone_run::initial_model;
 use undertone_run::metrics::MetricsLine;
 use undertone_run::task::{
-    TaskExport, genesis, mechanism_json, new_plan, plan_with, start_record, strategy_of,
+    TaskExport, genesis, mechanism_json, mechanism_of, new_plan, plan_with, start_record,
 };
 use undertone_secagg::{GraphChoice, Terms};
 use undertone_store::{Blobs, NewTask, Store, TaskId, TaskRow};
@@ -406,11 +406,11 @@ impl Task {
                 "others than those that it was created with",
             ));
         }
-        let strategy = mechanism.as_deref().map(strategy_of).transpose()?;
+        let begun = mechanism.as_deref().map(mechanism_of).transpose()?;
         let trainings = settings.trainings;
         let privacy = plan_with(
             &file,
-            strategy.as_ref(),
+            begun.as_ref(),
             vocab.len(),
             &trainings,
             &row.task.population,

@@ -5,7 +5,7 @@ use undertone_models::ModelSpec;
 
 use super::*;
 use crate::participation::ParticipantId;
-use crate::plan::{LaneSize, LaneSum, Population};
+use crate::plan::{Begun, LaneSize, LaneSum, Population};
 use crate::record::{AbandonedAttempt, EndReason};
 use crate::source::Diagnostics;
 use residues::{ENCODED, modular, of_residues};
@@ -242,7 +242,7 @@ fn a_plan_that_prices_old_ledgers_makes_no_round() {
     let of_today = head_of(&task, "genesis", &entropy);
     let layout = of_today.plan().layout();
     let population = of_today.plan().population();
-    let plan = PrivacyPlan::of_lifted_sums(&task, None, &layout, population).unwrap();
+    let plan = PrivacyPlan::of_lifted_sums(&task, &Begun::default(), &layout, population).unwrap();
     let head = RunHead::new(&task, plan, None, "genesis", &entropy).unwrap();
     let opened = head.open(None).unwrap();
     let sum = modular(&head, &opened, 0.01, 0);

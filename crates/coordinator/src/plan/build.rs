@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use undertone_accounting::participation::Participation;
 use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, Recipe, SamplingProbability, calibrate};
 use undertone_aggregation::{Estimator, ParamLayout};
-use undertone_mechanisms::{IndependentGaussian, NoiseKey, Strategy, fault::planted};
+use undertone_mechanisms::{IndependentGaussian, Mechanism, NoiseKey, Strategy, fault::planted};
 
 use super::bounded::{self, Bounded};
 use super::client_noise::{self, ClientNoisePlan};
@@ -22,6 +22,42 @@ use crate::task::{
 
 /// The part of delta that calibration leaves to the sampler's distance from ideal noise, which needs far less.
 const SAMPLER_FRACTION: f64 = 1e-9;
+
+/// The largest part by which the noise of a run that was begun may differ from what calibration finds today.
+const BEGUN: f64 = 1e-3;
+
+/// The part by which the noise of a run that was begun may be smaller: the last digits of a search.
+const LAST_DIGITS: f64 = 1e-7;
+
+/// What the files of a run that was begun say of its noise.
+#[derive(Debug, Clone, Default)]
+pub struct Begun {
+    /// Strategy of its `mechanism.json`.
+    pub strategy: Option<Strategy>,
+    /// Noise multiplier of its `mechanism.json`, or without one that of its first round.
+    pub noise_multiplier: Option<f64>,
+}
+
+impl Begun {
+    /// What a `mechanism.json` says.
+    #[must_use]
+    pub fn with(mechanism: &Mechanism) -> Self {
+        Self {
+            strategy: Some(mechanism.strategy().clone()),
+            noise_multiplier: Some(mechanism.noise_multiplier().get()),
+        }
+    }
+}
+
+/// The noise multiplier of a run with a target: the one that was found when it was begun, else the one that is found today.
+///
+/// A later version may find that less noise reaches the target, or find the same by another way to the last digits. A run goes on as it
+/// was begun, and its guarantee follows from that noise. Noise that falls short of the target, or exceeds what calibration finds by more
+/// than [`BEGUN`], is not what any version found.
+fn as_begun(found: f64, begun: Option<f64>) -> f64 {
+    let is_near = |begun: &f64| (1.0 - LAST_DIGITS..=1.0 + BEGUN).contains(&(begun / found));
+    begun.filter(is_near).unwrap_or(found)
+}
 
 /// The recipe for sampled cohorts: the one that the run file names, or the tightest that is valid for them.
 #[must_use]
@@ -50,12 +86,16 @@ impl PrivacyPlan {
         layout: &ParamLayout,
         population: Population,
     ) -> Result<Self> {
-        Self::build(config, layout, population, false, &|mechanism, participation| {
-            strategy::strategy(config, mechanism, participation, read)
-        })
+        Self::build(
+            config,
+            layout,
+            population,
+            (false, None),
+            &|mechanism, participation| strategy::strategy(config, mechanism, participation, read),
+        )
     }
 
-    /// The plan of a run that was started with this strategy.
+    /// The plan of a task with this strategy in place of one that is searched for.
     ///
     /// # Errors
     /// As [`new`](Self::new), and for a run that needs a strategy where there is none.
@@ -65,7 +105,24 @@ impl PrivacyPlan {
         layout: &ParamLayout,
         population: Population,
     ) -> Result<Self> {
-        Self::started(config, strategy, layout, population, false)
+        let begun = Begun {
+            strategy: strategy.cloned(),
+            noise_multiplier: None,
+        };
+        Self::of_begun(config, &begun, layout, population)
+    }
+
+    /// The plan of a run that was begun, whatever version began it: its strategy, and its noise where the target allows it.
+    ///
+    /// # Errors
+    /// The errors of [`with_strategy`](Self::with_strategy).
+    pub fn of_begun(
+        config: &TaskConfig,
+        begun: &Begun,
+        layout: &ParamLayout,
+        population: Population,
+    ) -> Result<Self> {
+        Self::started(config, begun, layout, population, false)
     }
 
     /// The plan of a run of an earlier version, which lifted the sums of encoded updates before it added the noise. Its guarantee holds
@@ -75,22 +132,23 @@ impl PrivacyPlan {
     /// The errors of [`with_strategy`](Self::with_strategy).
     pub fn of_lifted_sums(
         config: &TaskConfig,
-        strategy: Option<&Strategy>,
+        begun: &Begun,
         layout: &ParamLayout,
         population: Population,
     ) -> Result<Self> {
-        Self::started(config, strategy, layout, population, true)
+        Self::started(config, begun, layout, population, true)
     }
 
     fn started(
         config: &TaskConfig,
-        strategy: Option<&Strategy>,
+        begun: &Begun,
         layout: &ParamLayout,
         population: Population,
         lifted: bool,
     ) -> Result<Self> {
-        Self::build(config, layout, population, lifted, &|_, _| {
-            strategy.cloned().ok_or_else(|| {
+        let noise = begun.noise_multiplier;
+        Self::build(config, layout, population, (lifted, noise), &|_, _| {
+            begun.strategy.clone().ok_or_else(|| {
                 let expected = "the mechanism.json that the run was started with";
                 CoordinatorError::missing("privacy.mechanism", expected)
             })
@@ -115,7 +173,7 @@ impl PrivacyPlan {
         config: &TaskConfig,
         layout: &ParamLayout,
         population: Population,
-        lifted: bool,
+        (lifted, begun): (bool, Option<f64>),
         strategy: &dyn Fn(&MechanismConfig, Participation) -> Result<Strategy>,
     ) -> Result<Self> {
         let users = population.users as f64;
@@ -226,7 +284,7 @@ impl PrivacyPlan {
         });
         plan.encoding = client_noise::encoding(config, &plan.encoding_inputs(config, clip_norm)?)?;
         if let Some(privacy) = &config.privacy {
-            plan.make_private(config, privacy, mean_weight, strategy)?;
+            plan.make_private(config, privacy, mean_weight, (strategy, begun))?;
         }
         for point in &config.schedule {
             let before = plan.phases[plan.phases.len() - 1];
@@ -245,7 +303,10 @@ impl PrivacyPlan {
         config: &TaskConfig,
         privacy: &PrivacyConfig,
         mean_weight: f64,
-        strategy: &dyn Fn(&MechanismConfig, Participation) -> Result<Strategy>,
+        (strategy, begun): (
+            &dyn Fn(&MechanismConfig, Participation) -> Result<Strategy>,
+            Option<f64>,
+        ),
     ) -> Result<()> {
         let delta = self.delta_of(config)?;
         let estimate = match config.estimate {
@@ -275,15 +336,19 @@ impl PrivacyPlan {
             None => {
                 let recipe = recipe(config);
                 let noise_multiplier = self.sampled_noise(privacy, delta, recipe, estimate)?;
+                let noise_multiplier = match privacy.target_epsilon {
+                    Some(_) => as_begun(noise_multiplier, begun),
+                    None => noise_multiplier,
+                };
                 (Basis::Sampling(recipe), noise_multiplier)
             }
             Some(mechanism) => {
                 let participation = bounded::participation(config, self.cohorts_per_epoch())?;
                 let schema = (strategy(mechanism, participation)?, participation);
-                let mut made = self.bounded_noise(config, privacy, &schema, delta, estimate)?;
+                let mut made = self.bounded_noise(config, privacy, &schema, delta, estimate, begun)?;
                 // Room changes the grid of the noise, and with it the roundings that the calibration counts.
                 while self.make_room_for(&made.0)? {
-                    made = self.bounded_noise(config, privacy, &schema, delta, estimate)?;
+                    made = self.bounded_noise(config, privacy, &schema, delta, estimate, begun)?;
                 }
                 let (bounded, noise_multiplier) = made;
                 (Basis::Participation(Box::new(bounded)), noise_multiplier)
@@ -417,6 +482,7 @@ impl PrivacyPlan {
         (strategy, participation): &(Strategy, Participation),
         delta: Delta,
         estimate: Option<Estimate>,
+        begun: Option<f64>,
     ) -> Result<(Bounded, f64)> {
         let first = self.round(0);
         let (Some(sensitivity), Some(clip_norm)) = (first.sensitivity, self.phases[0].clip_norm) else {
@@ -452,18 +518,46 @@ impl PrivacyPlan {
         let Some(larger) = estimate else {
             let bounded = bounded::calibrate((target, delta), make)?;
             let found = bounded.mechanism().noise_multiplier().get();
-            return Ok((bounded, found));
+            let kept = as_begun(found, begun);
+            let bounded = match kept == found {
+                true => bounded,
+                false => make(NoiseMultiplier::new(kept)?)?,
+            };
+            return Ok((bounded, kept));
         };
         // The larger run's own noise, in exact arithmetic: an estimate needs no more.
         let larger_run = bounded::calibrate((target, larger.delta), |noise_multiplier| {
             make_for(1.0 / fraction, noise_multiplier)
         })?;
-        let stated = larger_run.mechanism().noise_multiplier().get();
+        let found = larger_run.mechanism().noise_multiplier().get();
+        let kept = as_begun(found * fraction, begun);
+        let stated = match kept == found * fraction {
+            true => found,
+            false => kept / fraction,
+        };
         Ok((make(NoiseMultiplier::new(stated * fraction)?)?, stated))
     }
 
     /// Number of cohorts per epoch.
     pub(super) fn cohorts_per_epoch(&self) -> u64 {
         (self.population.users as f64 / self.users_per_round).floor() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::as_begun;
+
+    #[test]
+    fn a_run_keeps_the_noise_it_was_begun_with_where_its_target_allows_it() {
+        assert_eq!(as_begun(2.0, None), 2.0);
+        // Less noise is needed today.
+        assert_eq!(as_begun(2.0, Some(2.001)), 2.001);
+        // The last digits of a search.
+        assert_eq!(as_begun(2.0, Some(2.0 - 1e-8)), 2.0 - 1e-8);
+        // No version found these.
+        for other in [1.999_99, 2.01, 0.0, -2.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(as_begun(2.0, Some(other)), 2.0, "{other}");
+        }
     }
 }

@@ -56,9 +56,8 @@ impl StartCost {
             Training::NotPrivate {
                 from_people: true, ..
             } => self.refuse(
-                "The model that the run started from was trained without privacy on a text whose record says that it was made from \
-                 people's text, so that the released model has no guarantee for these people. The figures speak of what this run \
-                 adds to that model.",
+                "The model that the run started from was trained without privacy on people's text, as its file says, so that the \
+                 released model has no guarantee for these people. The figures speak of what this run adds to that model.",
             ),
             Training::Undescribed {} | Training::NotPrivate { .. } => {}
             Training::Private {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use undertone_aggregation::ParamLayout;
-use undertone_mechanisms::Strategy;
+use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_secagg::assurance::Assumptions;
 use undertone_secagg::{Digest32, ThreatModel};
 use undertone_text::TextRules;
@@ -15,7 +15,7 @@ use undertone_text::TextRules;
 use super::validate::{at_least_one, check_initial_model, positive, require, trained_here};
 use super::{ClipConfig, IdentityLevel, LedgerPlace, ServiceConfig, SumName, TaskConfig};
 use crate::error::{CoordinatorError, Result};
-use crate::plan::{Population, PrivacyPlan};
+use crate::plan::{Begun, Population, PrivacyPlan};
 use crate::sampling::Sampling;
 
 /// A task of the service: its settings with the vocabulary, the rules of examples, and the service around it.
@@ -303,13 +303,14 @@ impl TaskFile {
         Ok(plan)
     }
 
-    /// The privacy plan of a task that was created with this strategy, from its `mechanism.json`.
+    /// The privacy plan of a task that was created with this `mechanism.json`.
     ///
     /// # Errors
-    /// The errors of [`PrivacyPlan::with_strategy`].
-    pub fn plan_with(&self, strategy: Option<&Strategy>, vocab_len: usize) -> Result<PrivacyPlan> {
+    /// The errors of [`PrivacyPlan::of_begun`].
+    pub fn plan_with(&self, mechanism: Option<&Mechanism>, vocab_len: usize) -> Result<PrivacyPlan> {
         let layout = self.layout(vocab_len)?;
-        PrivacyPlan::with_strategy(&self.task, strategy, &layout, self.population())
+        let begun = mechanism.map_or_else(Begun::default, Begun::with);
+        PrivacyPlan::of_begun(&self.task, &begun, &layout, self.population())
     }
 
     /// The canonical form: JSON of all settings, defaults included.

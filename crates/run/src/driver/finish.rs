@@ -74,7 +74,7 @@ impl Run<'_> {
         let mut trained_on = self.trainings.clone();
         let source = SourceName::of(self.directory.path(), &self.config.data)?;
         let claims = self.claims(head);
-        trained_on.push(claims.training(&privacy, source.public));
+        trained_on.push(claims.training(&privacy, source.public, self.config.data.source.is_of_people()));
         let obstacles = outlet::obstacles(&claims, &privacy);
         self.directory.write_model(
             &self.config.task.model,

@@ -72,9 +72,12 @@ impl<'a> Run<'a> {
         Order::Start(start).send(&[], ranks)?;
         let mut population = population(config, &example_counts(&users));
         // An earlier version counted the examples although the file gave their number.
-        if options.resume
-            && config.task.user_update.algorithm == Algorithm::Els
-            && let Some(weight) = ledger::first_line(directory.path())?.and_then(|first| first.total_weight)
+        let first = match options.resume {
+            true => ledger::first_line(directory.path())?,
+            false => None,
+        };
+        if config.task.user_update.algorithm == Algorithm::Els
+            && let Some(weight) = first.as_ref().and_then(|first| first.total_weight)
         {
             population.total_weight = weight;
         }
@@ -86,10 +89,11 @@ impl<'a> Run<'a> {
             false => None,
         };
         let plan = match &checkpoint {
-            // The matrix that was run, not one that is optimised once more.
+            // The matrix and the noise that were run, not those that are found once more.
             Some(_) => {
-                let strategy = workspace::strategy_of(directory.path())?;
-                PrivacyPlan::with_strategy(&config.task, strategy.as_ref(), model.layout(), population)?
+                let noise_multiplier = first.and_then(|first| first.noise_multiplier);
+                let begun = workspace::begun(directory.path(), noise_multiplier)?;
+                PrivacyPlan::of_begun(&config.task, &begun, model.layout(), population)?
             }
             None => {
                 let strategy = named_strategy(&config.task, base)?;

@@ -32,7 +32,7 @@ use crate::store::FileStore;
 use crate::sweep::SweepStatement;
 use undertone_coordinator::chain::Chain;
 use undertone_coordinator::identity::ModelIdentity;
-use undertone_coordinator::plan::PrivacyPlan;
+use undertone_coordinator::plan::{Begun, PrivacyPlan};
 use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
 use undertone_coordinator::trainings::{Training, check};
 use undertone_present::numbers::hex;
@@ -487,14 +487,30 @@ pub(crate) fn trainings_of(folder: &Path) -> Result<Vec<Training>> {
     Ok(trainings)
 }
 
+/// The mechanism that a run was started with, where it has one.
+pub(crate) fn mechanism_of(folder: &Path) -> Result<Option<Mechanism>> {
+    let path = folder.join(MECHANISM_FILE);
+    match files::exists(&path) {
+        true => Ok(Some(files::read_json(&path)?)),
+        false => Ok(None),
+    }
+}
+
 /// The strategy that a run was started with, where it has one.
 pub(crate) fn strategy_of(folder: &Path) -> Result<Option<Strategy>> {
-    let path = folder.join(MECHANISM_FILE);
-    if !files::exists(&path) {
-        return Ok(None);
-    }
-    let mechanism: Mechanism = files::read_json(&path)?;
-    Ok(Some(mechanism.strategy().clone()))
+    Ok(mechanism_of(folder)?.map(|mechanism| mechanism.strategy().clone()))
+}
+
+/// The noise that a run was begun with. `first` is the noise multiplier of its first round.
+pub(crate) fn begun(folder: &Path, first: Option<f64>) -> Result<Begun> {
+    let mechanism = mechanism_of(folder)?;
+    Ok(mechanism.map_or(
+        Begun {
+            strategy: None,
+            noise_multiplier: first,
+        },
+        |mechanism| Begun::with(&mechanism),
+    ))
 }
 
 /// The model and the data of a finished run: the part of its configuration that evaluating needs, equal in private runs and

@@ -23,7 +23,7 @@ use super::{SessionConfig, model_name, population, reads_counts};
 use crate::checkpoint::{self, Checkpoint};
 use crate::driver::workspace::{self, RunDirectory};
 use crate::driver::{
-    CONFIG_FILE, LEDGER_FILE, config_text, named_strategy, randomness, round_entropy, strategy_of,
+    CONFIG_FILE, LEDGER_FILE, begun, config_text, named_strategy, randomness, round_entropy,
 };
 use crate::error::{Result, RunError};
 use crate::files;
@@ -142,12 +142,13 @@ pub(super) fn started(
 pub(super) fn resumed(directory: &RunDirectory, config: &SessionConfig, counts: &[u32]) -> Result<Made> {
     let folder = directory.path();
     let layout = config.task.model.layout(0)?;
-    // The matrix that was run, not one that is optimised once more.
-    let strategy = strategy_of(folder)?;
+    let first = first_line(folder)?;
+    // The matrix and the noise that were run, not those that are found once more.
+    let begun = begun(folder, first.as_ref().and_then(|first| first.noise_multiplier))?;
     // An earlier version counted the examples although the settings gave their number.
-    let known = first_line(folder)?.and_then(|first| first.total_weight);
+    let known = first.and_then(|first| first.total_weight);
     let population = population(config, kept(config, counts).map(|kept| known.unwrap_or(kept)));
-    let plan = PrivacyPlan::with_strategy(&config.task, strategy.as_ref(), &layout, population)?;
+    let plan = PrivacyPlan::of_begun(&config.task, &begun, &layout, population)?;
     plan.check_sum(1)?;
     let found = Checkpoint::read(folder, 0)?;
     let model = model_name(ParameterCounts::of(&config.task.model, 0)?);

@@ -166,7 +166,7 @@ impl TaskExport<'_> {
         rounds: u64,
     ) -> Result<Description> {
         let mut trained_on = self.trainings.to_vec();
-        trained_on.push(claims.training(report, source_sha256(self.population)));
+        trained_on.push(claims.training(report, source_sha256(self.population), true));
         Ok(Description {
             obstacles: outlet::obstacles(claims, report),
             ..Description::new(&self.file.task.model, rounds, words, trained_on)

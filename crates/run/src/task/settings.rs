@@ -64,18 +64,18 @@ pub fn new_plan(
     Ok(plan.with_start(trainings, &source_sha256(population)))
 }
 
-/// The plan of a task that was created with this strategy: [`strategy_of`] its mechanism.
+/// The plan of a task that was created with this mechanism: [`mechanism_of`] its `mechanism.json`.
 ///
 /// # Errors
 /// The errors of [`TaskFile::plan_with`].
 pub fn plan_with(
     file: &TaskFile,
-    strategy: Option<&Strategy>,
+    mechanism: Option<&Mechanism>,
     vocab_len: usize,
     trainings: &[Training],
     population: &str,
 ) -> Result<PrivacyPlan> {
-    let plan = file.plan_with(strategy, vocab_len)?;
+    let plan = file.plan_with(mechanism, vocab_len)?;
     Ok(plan.with_start(trainings, &source_sha256(population)))
 }
 
@@ -91,16 +91,15 @@ pub fn mechanism_json(plan: &PrivacyPlan) -> Result<Option<Vec<u8>>> {
         .map_err(|error| RunError::value("privacy.mechanism", "values that JSON can hold", error))
 }
 
-/// The strategy in the content of a `mechanism.json`.
+/// The mechanism that the content of a `mechanism.json` describes.
 ///
 /// # Errors
 /// [`RunError::Damaged`] for bytes that are no mechanism.
-pub fn strategy_of(mechanism: &[u8]) -> Result<Strategy> {
-    let read: Mechanism = serde_json::from_slice(mechanism).map_err(|error| RunError::Damaged {
+pub fn mechanism_of(content: &[u8]) -> Result<Mechanism> {
+    serde_json::from_slice(content).map_err(|error| RunError::Damaged {
         path: MECHANISM_FILE.into(),
         message: error.to_string(),
-    })?;
-    Ok(read.strategy().clone())
+    })
 }
 
 /// The numbers of parameters that a task releases: those of the model, or the rates of an evaluation.

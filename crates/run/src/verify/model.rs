@@ -11,6 +11,7 @@ use crate::initial_model::{Description, description_of};
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::outlet;
 use undertone_coordinator::record::PrivacyReport;
+use undertone_coordinator::trainings::Training;
 
 /// Checks that the parameters are those of the ledger's last line, and that the frozen ones are unchanged.
 pub(super) fn matches_ledger(run: &Run<'_>, report: Option<&PrivacyReport>) -> Check {
@@ -45,7 +46,7 @@ pub(super) fn matches_ledger(run: &Run<'_>, report: Option<&PrivacyReport>) -> C
 fn description(run: &Run<'_>, vocabulary: &Vocab, report: &PrivacyReport, check: &mut Check) -> Result<()> {
     let mut trained_on = run.trainings.clone();
     if let Some(source) = run.subject.source_name(run.folder)? {
-        trained_on.push(run.claims()?.training(report, source));
+        trained_on.push(run.claims()?.training(report, source, run.subject.is_of_people()));
     }
     let bytes = crate::files::read(&run.folder.join(MODEL_FILE))?;
     nothing_else_said(&bytes, check)?;
@@ -83,6 +84,19 @@ pub(super) fn is_described(text: &str, mut made: Description, check: &mut Check)
                         "{place}: does not say what its guarantee does not cover: {obstacle}"
                     ));
                 }
+            }
+            // Nor did they say whose text a run without privacy read.
+            if let (
+                Some(Training::NotPrivate { from_people, .. }),
+                Some(Training::NotPrivate {
+                    from_people: false, ..
+                }),
+            ) = (made.trained_on.last_mut(), written.trained_on.last())
+                && std::mem::take(from_people)
+            {
+                check.warning(format!(
+                    "{place}: does not say that the text is people's, so a run that starts from it declares it public"
+                ));
             }
             check.agree(&place, &made, &written);
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use undertone_models::weights;
 
 use super::{Check, Run, Settings};
-use crate::driver::{LEDGER_FILE, MODEL_FILE, strategy_of};
+use crate::driver::{LEDGER_FILE, MODEL_FILE, begun};
 use crate::error::{Result, RunError};
 use crate::session::{self, SessionConfig};
 use undertone_coordinator::identity::ParameterCounts;
@@ -31,7 +31,12 @@ pub(super) fn settings(folder: &Path, config: &SessionConfig, entries: &[LedgerE
     let kept = session::reads_counts(config).then_some(first.total_weight);
     let population = session::population(config, kept);
     let layout = config.task.model.layout(0)?;
-    let plan = PrivacyPlan::with_strategy(&config.task, strategy_of(folder)?.as_ref(), &layout, population)?;
+    let plan = PrivacyPlan::of_begun(
+        &config.task,
+        &begun(folder, first.noise_multiplier)?,
+        &layout,
+        population,
+    )?;
     Ok(Settings {
         vocabulary: None,
         counts: ParameterCounts::of(&config.task.model, 0)?,

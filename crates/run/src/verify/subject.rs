@@ -74,6 +74,14 @@ impl Subject {
         })
     }
 
+    /// `false` if no person wrote the text.
+    pub(super) fn is_of_people(&self) -> bool {
+        match self {
+            Self::Run(config) => config.data.source.is_of_people(),
+            Self::Session(_) | Self::Task { .. } => true,
+        }
+    }
+
     /// The digest that the first line of the ledger follows.
     pub(super) fn genesis(&self, folder: &Path) -> Result<String> {
         match self {

@@ -377,7 +377,7 @@ fn rows_filtered_by_people_do_not_become_public_through_a_model_or_its_words() {
         .expect_err("a refusal")
         .to_string();
     assert!(
-        error.contains("whose record says that it was made from"),
+        error.contains("was trained without privacy on people's text, as its file says"),
         "{error}"
     );
     let without = text("goes-on", PUBLIC_WORDS, more).replace(", max_epsilon = 3.1", "");
@@ -403,6 +403,33 @@ fn rows_filtered_by_people_do_not_become_public_through_a_model_or_its_words() {
         statements.contains("on another source. It is declared public by the run file."),
         "{statements}"
     );
+}
+
+/// `train` reads text of users, so what it made without noise is no public start of a run over other people.
+#[test]
+#[ignore = "slow"]
+fn a_model_that_train_made_without_noise_is_not_public_for_other_people() {
+    let folder = world();
+    let private = text("other", PUBLIC_WORDS, "");
+    let plain = private.split("privacy =").next().expect("a run file");
+    let other = run(folder.path(), &plain.replace("people.jsonl", "public.jsonl")).expect("a run");
+    holds(&other.run_dir);
+    let described = header(&other.run_dir.join("model.safetensors"));
+    assert_eq!(described["trained_on"][0]["from_people"], true, "{described}");
+    let start = other.run_dir.join("model.safetensors");
+    let more = format!("initial_model = '{}'", start.display());
+    let limited = text("limited", PUBLIC_WORDS, &more);
+    let error = run(folder.path(), &limited).expect_err("a refusal").to_string();
+    assert!(
+        error.contains("was trained without privacy on people's text, as its file says"),
+        "{error}"
+    );
+    let next = run(folder.path(), &limited.replace(", max_epsilon = 3.1", "")).expect("a run");
+    let report = report(&next.run_dir);
+    assert!(report.with_initial_model.is_none());
+    let statements = report.statements.join("\n");
+    assert!(statements.contains("is not public"), "{statements}");
+    assert!(reasons(folder.path(), &next).contains("initial_model: "));
 }
 
 #[cfg(unix)]
