@@ -83,8 +83,8 @@ fn the_plan_of_a_task_is_that_of_its_schema() {
     assert_eq!((schema.gap().get(), schema.max_participation()), (3, 2));
     assert!(plan.bounded().is_some());
     plan.check_budget().unwrap();
-    let strategy = plan.bounded().unwrap().mechanism().strategy().clone();
-    let again = task.plan_with(Some(&strategy), 20).unwrap();
+    let mechanism = plan.bounded().unwrap().mechanism();
+    let again = task.plan_with(Some(mechanism), 20).unwrap();
     assert_eq!(
         again.planned().unwrap().unwrap().epsilon,
         plan.planned().unwrap().unwrap().epsilon
