@@ -14,6 +14,8 @@ use crate::{AccountingError, Delta, Epsilon, NoiseMultiplier, mills};
 const LN_SQRT_TAU: f64 = 0.918_938_533_204_672_8;
 /// Bound on the rounding of `ln delta`, relative to its size plus one.
 const ROUNDING: f64 = 32.0 * f64::EPSILON;
+/// Bound on what a few products and the composition of one release take from a noise multiplier, relative to it.
+const SCALING: f64 = 16.0 * f64::EPSILON;
 
 /// The logarithm of the standard normal distribution function at `x`.
 ///
@@ -91,7 +93,9 @@ pub(crate) fn epsilon_at_log_delta(
 /// [`AccountingError::Unreachable`] if it lies above the largest finite search value (only for targets next
 /// to zero).
 pub fn noise_multiplier(epsilon: Epsilon, delta: Delta) -> Result<NoiseMultiplier, AccountingError> {
+    // PRIVACY: the epsilon of what callers scale and compose must not exceed the target, so it holds with room for another evaluation.
     let log_target = delta.get().ln();
+    let log_target = log_target - ROUNDING * (1.0 + log_target.abs());
     let holds = |sigma: f64| log_delta_at(sigma, epsilon.get()) <= log_target;
     let mut high = 1.0;
     while !holds(high) {
@@ -110,14 +114,7 @@ pub fn noise_multiplier(epsilon: Epsilon, delta: Delta) -> Result<NoiseMultiplie
     while holds(low) && low > 1e-100 {
         (low, high) = (0.5 * low, low);
     }
-    let mut found = first_true(low, high, 0.0, holds);
-    // PRIVACY: the search for an epsilon may end a few units higher than this one, and no answer exceeds its target.
-    let mut step = 4.0 * f64::EPSILON;
-    while self::epsilon(NoiseMultiplier::new(found)?, delta)?.get() > epsilon.get() {
-        found *= 1.0 + step;
-        step *= 2.0;
-    }
-    NoiseMultiplier::new(found)
+    NoiseMultiplier::new(first_true(low, high, 0.0, holds) * (1.0 + SCALING))
 }
 
 /// `ln delta`, rounded up: never below the exact value, and above it by at most 1e-14 of its size plus one.
@@ -171,12 +168,19 @@ mod tests {
 
     #[test]
     fn noise_for_a_target_never_exceeds_it() {
-        for target in [0.0, 1e-3, 0.1, 1.0, 4.0, 8.0, 30.0] {
-            for delta in [1e-12, 1e-6, 5e-5, 1e-3] {
+        for target in [0.0, 1e-3, 0.1, 1.0, 4.0, 8.0, 30.0, 1e4] {
+            for delta in [1e-300, 1e-12, 1e-6, 5e-5, 1e-3] {
                 let delta = Delta::new(delta).unwrap();
-                let noise = noise_multiplier(Epsilon::new(target).unwrap(), delta).unwrap();
-                let got = epsilon(noise, delta).unwrap().get();
-                assert!(got <= target, "{got} for {target}");
+                let Ok(noise) = noise_multiplier(Epsilon::new(target).unwrap(), delta) else {
+                    assert_eq!((target, delta.get()), (0.0, 1e-300));
+                    continue;
+                };
+                // As it is, and after roundings of what is composed.
+                for factor in [1.0, 1.0 - 12.0 * f64::EPSILON, 1.0 + 12.0 * f64::EPSILON] {
+                    let noise = NoiseMultiplier::new(noise.get() * factor).unwrap();
+                    let got = epsilon(noise, delta).unwrap().get();
+                    assert!(got <= target, "{got} for {target}");
+                }
             }
         }
     }

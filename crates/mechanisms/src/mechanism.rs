@@ -297,7 +297,9 @@ mod tests {
         let delta = Delta::new(1e-6).unwrap();
         let rho = tree.sensitivity().squared.rho(tree.noise_multiplier()).unwrap();
         let exact = undertone_accounting::zcdp::epsilon_of_gaussians(rho, delta).unwrap();
-        assert_eq!(tree.guarantee(delta).unwrap().epsilon, exact);
+        let stated = tree.guarantee(delta).unwrap().epsilon;
+        // The composition leaves room for the rounding of its sum.
+        assert!(stated >= exact && stated.get() <= exact.get() * (1.0 + 1e-14));
         assert_eq!(tree.guarantee(delta).unwrap().adjacency, Adjacency::ZeroOut);
     }
 

@@ -29,7 +29,7 @@ const BEGUN: f64 = 1e-3;
 /// The part by which the noise of a run that was begun may be smaller: the last digits of a search.
 const LAST_DIGITS: f64 = 1e-7;
 
-/// What the files of a run that was begun say of its noise.
+/// The noise of a run that was begun, as its files state it.
 #[derive(Debug, Clone, Default)]
 pub struct Begun {
     /// Strategy of its `mechanism.json`.
@@ -39,7 +39,7 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// What a `mechanism.json` says.
+    /// The noise of a `mechanism.json`.
     #[must_use]
     pub fn with(mechanism: &Mechanism) -> Self {
         Self {

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_on_a_text_that_its_record_calls_peoples_is_never_public() {
+    fn a_start_on_a_text_that_its_file_calls_peoples_is_never_public() {
         let trained = |from_people| Training::NotPrivate {
             source_sha256: "other".to_owned(),
             from_people,
@@ -245,7 +245,7 @@ mod tests {
         assert!(
             recorded
                 .uncountable()
-                .is_some_and(|why| why.contains("whose record says"))
+                .is_some_and(|why| why.contains("as its file says"))
         );
         assert!(recorded.statement().contains("is not public"));
         // A file of an earlier version has no such key.

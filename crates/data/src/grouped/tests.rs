@@ -200,8 +200,12 @@ fn folders_are_the_same_at_any_number_of_threads_and_replaced_whole() {
         names
     };
     assert_eq!(names(folder.path()), ["grouped", "rows.jsonl"]);
-    let files = ["manifest.json", "shard-00000.parquet", "users.index"];
-    assert_eq!(names(&output), files);
+    // The record that the rows are people's stands beside them.
+    let record = "manifest.json.privacy.json";
+    assert_eq!(
+        names(&output),
+        ["manifest.json", record, "shard-00000.parquet", "users.index"]
+    );
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn a_file_tells_that_its_model_or_its_words_are_not_public() {
         not_public(&path)
             .unwrap()
             .unwrap()
-            .contains("made from people's text")
+            .contains("without privacy on people's text")
     );
     let of_people = words().with_provenance(VocabProvenance::TrainingData);
     write(&of_people, vec![trained(false)]);
