@@ -284,7 +284,7 @@ impl PrivacyPlan {
         });
         plan.encoding = client_noise::encoding(config, &plan.encoding_inputs(config, clip_norm)?)?;
         if let Some(privacy) = &config.privacy {
-            plan.make_private(config, privacy, mean_weight, (strategy, begun))?;
+            plan.make_private(config, privacy, mean_weight, strategy, begun)?;
         }
         for point in &config.schedule {
             let before = plan.phases[plan.phases.len() - 1];
@@ -303,10 +303,8 @@ impl PrivacyPlan {
         config: &TaskConfig,
         privacy: &PrivacyConfig,
         mean_weight: f64,
-        (strategy, begun): (
-            &dyn Fn(&MechanismConfig, Participation) -> Result<Strategy>,
-            Option<f64>,
-        ),
+        strategy: &dyn Fn(&MechanismConfig, Participation) -> Result<Strategy>,
+        begun: Option<f64>,
     ) -> Result<()> {
         let delta = self.delta_of(config)?;
         let estimate = match config.estimate {
