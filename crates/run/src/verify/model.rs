@@ -114,3 +114,34 @@ pub(super) fn nothing_else_said(model: &[u8], check: &mut Check) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_of_an_earlier_version_that_does_not_say_whose_text_it_was_is_named_by_a_warning() {
+        let of = |source: &str, from_people| {
+            let source_sha256 = source.to_owned();
+            Description::of_session(
+                3,
+                vec![Training::NotPrivate {
+                    source_sha256,
+                    from_people,
+                }],
+            )
+        };
+        let checked = |written: Description| {
+            let mut check = Check::new("model");
+            is_described(&written.to_json().unwrap(), of("a", true), &mut check);
+            check
+        };
+        let today = checked(of("a", true));
+        assert!(today.problems.is_empty() && today.warnings.is_empty());
+        let earlier = checked(of("a", false));
+        assert!(earlier.problems.is_empty(), "{:?}", earlier.problems);
+        assert!(earlier.warnings[0].contains("does not say that the text is people's"));
+        // Nothing else may be other.
+        assert!(!checked(of("b", false)).problems.is_empty());
+    }
+}

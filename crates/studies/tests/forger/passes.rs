@@ -149,6 +149,14 @@ pub(crate) const PASSES: &[Reason] = &[
         ],
     ),
     Reason {
+        why: "keys of an issuer are replaced while a task runs, so any round may name other ones of this issuer, as `verify` says",
+        says: "Certificates counted from round",
+        places: &[
+            "task: ledger.jsonl *.issuer.keys[0]: a foreign one",
+            "task, published: ledger.public.jsonl *.issuer.keys[0]: a foreign one",
+        ],
+    },
+    Reason {
         why: "without the coins nobody can make the guesses again, as `verify` says",
         says: "coins missing",
         places: &[
