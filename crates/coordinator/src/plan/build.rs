@@ -23,7 +23,7 @@ use crate::task::{
 /// The part of delta that calibration leaves to the sampler's distance from ideal noise, which needs far less.
 const SAMPLER_FRACTION: f64 = 1e-9;
 
-/// The largest part by which the noise of a run that was begun may differ from what calibration finds today.
+/// The largest part by which the noise of a run that was begun may exceed what calibration finds today.
 const BEGUN: f64 = 1e-3;
 
 /// The part by which the noise of a run that was begun may be smaller: the last digits of a search.
