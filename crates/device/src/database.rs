@@ -14,6 +14,7 @@ use crate::error::{DeviceError, Result};
 use crate::keystore::{
     Counter, KeyStore, SecretKey, fresh, make_private_folder, overwrite, sync_folder, write_private,
 };
+use crate::memory::DEAR;
 
 /// The version of the tables. A change of them adds a migration and raises it.
 const SCHEMA: i64 = 1;
@@ -216,12 +217,22 @@ impl Database {
         self.set_meta(name, &value.to_le_bytes())
     }
 
-    /// Notes the time that the clock shows now. The latest time never falls.
-    pub(crate) fn touch(&self, now_ms: u64) -> Result<()> {
-        match now_ms > self.number("latest_ms")? {
-            true => self.set_number("latest_ms", now_ms),
-            false => Ok(()),
-        }
+    /// Notes a time that a signed board has confirmed, as [`Memory::confirm`](crate::memory::Memory::confirm) does.
+    pub(crate) fn confirm(&self, now_ms: u64) -> Result<()> {
+        let transaction = self.connection.unchecked_transaction()?;
+        self.set_number("latest_ms", now_ms)?;
+        self.set_number("trusted_from_ms", self.number("trusted_from_ms")?.min(now_ms))?;
+        let now = i64::try_from(now_ms).unwrap_or(i64::MAX);
+        let dear = i64::try_from(now_ms.saturating_add(DEAR)).unwrap_or(i64::MAX);
+        transaction.execute("UPDATE participation SET at_ms = ?1 WHERE at_ms > ?1", [now])?;
+        transaction.execute("UPDATE dear SET until_ms = ?1 WHERE until_ms > ?1", [dear])?;
+        Ok(transaction.commit()?)
+    }
+
+    /// The latest time that a signed board has confirmed, but not more than that of the clock. Rows are deleted by it: a clock that is
+    /// wrong deletes nothing.
+    pub(crate) fn sure_ms(&self, now_ms: u64) -> Result<u64> {
+        Ok(self.number("latest_ms")?.min(now_ms))
     }
 
     /// A digest that nobody without the key can compute.

@@ -58,12 +58,12 @@ impl fmt::Display for Ended {
                 }
                 Ok(())
             }
-            Self::NotEnrolled => {
-                f.write_str("the device has no certificate that is valid now; enrol it, or renew its certificate")
-            }
-            Self::Clock => f.write_str(
-                "the clock of this machine is wrong: it was later before, or it is far from that of the service",
+            Self::NotEnrolled => f.write_str(
+                "the device has no certificate that is valid now; enrol it, or renew its certificate",
             ),
+            Self::Clock => {
+                f.write_str("the clock of this machine is wrong: it is far from that of the service")
+            }
             Self::Rejected(code, why) => write!(f, "the service refused with {}: {why}", code_name(*code)),
             Self::Refused(why) => write!(f, "the device refused the offer of the service: {why}"),
             Self::Lost(code, why) => write!(

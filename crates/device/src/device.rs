@@ -14,7 +14,7 @@ use crate::error::{DeviceError, Refusal, Result, shown};
 use crate::examples::{ExampleCaps, ExampleStore};
 use crate::floors::{Limits, PolicyFloors};
 use crate::keystore::{KeyStore, fresh};
-use crate::machine::{Ended, Machine, Outcome, Setup};
+use crate::machine::{Ended, LONGEST_ABSENCE, Machine, Outcome, Setup};
 use crate::memory::{Memory, Participation};
 use crate::wire::{Request, is_path_segment};
 
@@ -95,7 +95,7 @@ pub struct Status {
     pub spent_rho: f64,
     /// Processor time of the last training, in milliseconds.
     pub last_cpu_ms: u64,
-    /// The time for the next session, in milliseconds since 1970; 0 before the first.
+    /// The time for the next session, in milliseconds since 1970; 0 where none is known.
     pub wake_ms: u64,
 }
 
@@ -264,9 +264,7 @@ impl Device {
             caps: self.caps,
             now_ms: now,
         };
-        examples.sweep()?;
         let memory = self.database.memory(&examples)?;
-        self.database.touch(now)?;
         let seed = fresh()?;
         let mut machine = Machine::new(Arc::clone(&self.setup), memory, self.signer.clone(), &seed);
         let mut host = Host {
@@ -316,8 +314,16 @@ impl Device {
             participations: memory.participations.len() as u64 + memory.lost,
             spent_rho: memory.lost_rho + memory.spent.values().sum::<f64>(),
             last_cpu_ms: self.database.number("cpu_ms")?,
-            wake_ms: self.database.number("wake_ms")?,
+            wake_ms: self.wake_ms()?,
         })
+    }
+
+    /// The time for the next session. One beyond the longest absence was drawn under a clock that was wrong, and does not count.
+    fn wake_ms(&self) -> Result<u64> {
+        let latest = self.clock.now_ms().saturating_add(LONGEST_ABSENCE);
+        Ok(Some(self.database.number("wake_ms")?)
+            .filter(|wake| *wake <= latest)
+            .unwrap_or(0))
     }
 
     /// Finds the reasons for which the device takes part or not: certificate, clock, memory, pace, service, and each task of the board.
@@ -331,7 +337,7 @@ impl Device {
             setup: &self.setup,
             memory: &memory,
             device: self.public_key(),
-            wake_ms: self.database.number("wake_ms")?,
+            wake_ms: self.wake_ms()?,
             now_ms: self.clock.now_ms(),
         };
         Ok(patient.examine(transport))

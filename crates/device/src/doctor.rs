@@ -145,11 +145,10 @@ impl Patient<'_> {
         let Memory { latest_ms, lost, .. } = *self.memory;
         if latest_ms > self.now_ms.saturating_add(limits::MAX_SKEW.as_millis() as u64) {
             let hours = (latest_ms - self.now_ms) / 3_600_000;
-            return Finding::bad(
-                subject,
-                format!("the clock of this machine was {hours} h later before"),
-                "set the clock; the device waits until it has caught up",
-            );
+            let condition = Diagnosis::Later(format!(
+                "the clock of this machine was {hours} h later before; the next session goes by the present one if the board confirms it"
+            ));
+            return Finding { subject, condition };
         }
         if lost > 0 {
             let condition = Diagnosis::Later(format!(

@@ -77,9 +77,14 @@ impl Host<'_> {
         let battery = self.conditions.battery_percent();
         let mut stopped = false;
         let mut event = Event::Wake;
-        let mut reached = None;
+        let (mut reached, mut confirmed) = (None, None);
         loop {
             let action = machine.step(self.clock.now_ms(), event);
+            if let Some(now_ms) = machine.confirmed_ms().filter(|_| confirmed.is_none()) {
+                confirmed = Some(now_ms);
+                self.database.confirm(now_ms)?;
+                self.examples.confirm(now_ms)?;
+            }
             if reached != Some(machine.stage()) {
                 reached = Some(machine.stage());
                 self.conditions.reached(machine.stage());

@@ -109,10 +109,14 @@ impl ExampleStore<'_> {
             let expected = format!("at most {} bytes", self.caps.text_bytes);
             return Err(DeviceError::value("a text", expected, text.len()));
         }
+        // A clock below a confirmed time is wrong by at least this much: the text would count as old once it is right again.
+        let behind = self.database.number("latest_ms")?.saturating_sub(self.now_ms);
+        let collected_ms = collected_ms.saturating_add(behind);
         let expires_ms = example
             .expires_ms
+            .saturating_add(behind)
             .min(collected_ms.saturating_add(self.caps.age_ms));
-        if expires_ms <= self.now_ms {
+        if expires_ms <= self.now_ms.saturating_add(behind) {
             return self.sweep();
         }
         let (at, expires) = (
@@ -141,7 +145,41 @@ impl ExampleStore<'_> {
         self.sweep()
     }
 
-    /// Deletes texts that have expired or exceed the caps.
+    /// Takes in a time that a signed board has confirmed. A text of a later time was added under a clock that was wrong: it counts as
+    /// added now, so that it is kept no longer than others.
+    pub(crate) fn confirm(&self, now_ms: u64) -> Result<()> {
+        let now = integer("the time", now_ms)?;
+        let mut ahead = Vec::new();
+        {
+            let mut statement = self
+                .database
+                .connection
+                .prepare("SELECT id, at_ms, expires_ms, withheld, sealed FROM examples WHERE at_ms > ?1")?;
+            let mut rows = statement.query([now])?;
+            while let Some(row) = rows.next()? {
+                let (id, at, expires): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                let (withheld, sealed): (bool, Vec<u8>) = (row.get(3)?, row.get(4)?);
+                ahead.push((id, at.unsigned_abs(), expires.unsigned_abs(), withheld, sealed));
+            }
+        }
+        for (id, at, expires, withheld, sealed) in ahead {
+            let plain = self
+                .database
+                .unseal("examples", &bound(at, expires, withheld), &sealed)?;
+            let expires = now_ms.saturating_add(expires.saturating_sub(at));
+            let sealed = self
+                .database
+                .seal("examples", &bound(now_ms, expires, withheld), &plain)?;
+            self.database.connection.execute(
+                "UPDATE examples SET at_ms = ?2, expires_ms = ?3, sealed = ?4 WHERE id = ?1",
+                params![id, now, integer("the end of a text", expires)?, sealed],
+            )?;
+        }
+        self.sweep()
+    }
+
+    /// Deletes texts that exceed the caps, and those that have expired by the latest time that a signed board has confirmed. Until then
+    /// a text that has expired by the clock alone is not read.
     ///
     /// # Errors
     /// A failure of the database.
@@ -149,7 +187,7 @@ impl ExampleStore<'_> {
         let connection = &self.database.connection;
         connection.execute(
             "DELETE FROM examples WHERE expires_ms <= ?1",
-            [integer("the time", self.now_ms)?],
+            [integer("the time", self.database.sure_ms(self.now_ms)?)?],
         )?;
         let (rows, bytes) = (
             i64::try_from(self.caps.rows).unwrap_or(i64::MAX),
@@ -291,6 +329,40 @@ mod tests {
             assert_eq!(store.counts().unwrap(), (0, 0));
             store.sweep().unwrap();
             store.now_ms = 0;
+            assert_eq!(all(store), ["long", "short"], "no board has confirmed the time");
+            store.now_ms = 1400;
+            store.database.confirm(1400).unwrap();
+            store.sweep().unwrap();
+            store.now_ms = 0;
+            assert_eq!(all(store), Vec::<String>::new());
+        });
+    }
+
+    #[test]
+    fn texts_that_were_added_under_a_wrong_clock_are_kept_as_long_as_others() {
+        let caps = ExampleCaps {
+            age_ms: 500,
+            ..ExampleCaps::default()
+        };
+        // A clock in the far future.
+        with_store(caps, 1_000_000, |store| {
+            store.add(example("ahead", 1_000_000)).unwrap();
+            store.now_ms = 2000;
+            store.database.confirm(2000).unwrap();
+            store.confirm(2000).unwrap();
+            assert_eq!(all(store), ["ahead"]);
+            store.now_ms = 2500;
+            assert_eq!(all(store), Vec::<String>::new());
+        });
+        // A clock in the past.
+        with_store(caps, 10, |store| {
+            store.database.confirm(2000).unwrap();
+            store.add(example("behind", 10)).unwrap();
+            store.now_ms = 2100;
+            store.database.confirm(2100).unwrap();
+            store.confirm(2100).unwrap();
+            assert_eq!(all(store), ["behind"]);
+            store.now_ms = 2500;
             assert_eq!(all(store), Vec::<String>::new());
         });
     }

@@ -35,7 +35,7 @@ use crate::eligibility::Ineligible;
 use crate::error::{Refusal, shown};
 use crate::floors::{Limits, PolicyFloors};
 use crate::job::{Job, JobError, Trained};
-use crate::memory::{Memory, Row, StockedKey};
+use crate::memory::{DEAR, Memory, Row, StockedKey};
 use crate::shared::Shared;
 use crate::wire::{Bytes, Reply, Request, is_path_segment};
 
@@ -54,10 +54,7 @@ const MAX_BOARD_TRIES: u32 = 2;
 const WAIT: (u64, u64) = (1000, 60_000);
 
 /// The longest time that a server can send a device away, in milliseconds.
-const LONGEST_ABSENCE: u64 = 7 * 24 * 3_600_000;
-
-/// The time for which a device leaves a plan alone that costs too much processor time, in milliseconds.
-const DEAR: u64 = 7 * 24 * 3_600_000;
+pub(crate) const LONGEST_ABSENCE: u64 = 7 * 24 * 3_600_000;
 
 /// The window after a run that reached no service, for a device that no service has named a window, in milliseconds.
 const UNREACHABLE: (u64, u64) = (15 * 60_000, 60 * 60_000);
@@ -136,7 +133,7 @@ pub enum Ended {
     NotEligible(Vec<(Digest32, Ineligible)>),
     /// The device has no certificate that is valid now: see [`Device::enrol`](crate::Device::enrol).
     NotEnrolled,
-    /// The clock of the device shows a time before the latest one that it has shown, or is far from that of the board.
+    /// The clock of the device is far from that of the board.
     Clock,
     /// The service refused the device, with a code and a sentence.
     Rejected(Code, String),
@@ -230,6 +227,7 @@ pub struct Machine {
     tries: u32,
     wait_until: Option<u64>,
     window: Option<RetryWindow>,
+    confirmed_ms: Option<u64>,
     down: u64,
     up: u64,
 }
@@ -257,6 +255,7 @@ impl Machine {
             tries: 0,
             wait_until: None,
             window: None,
+            confirmed_ms: None,
             down: 0,
             up: 0,
         }
@@ -298,8 +297,14 @@ impl Machine {
             let refusal = Refusal::value("the population", expected, self.setup.population.len());
             return Some(Ended::Refused(refusal));
         }
-        // PRIVACY: under a clock that was set back the timers mean nothing.
-        (self.now < self.memory.latest_ms).then_some(Ended::Clock)
+        None
+    }
+
+    /// The time of this session that a signed board has confirmed; `None` before its board. The host keeps it: it is the one time by
+    /// which texts are deleted.
+    #[must_use]
+    pub fn confirmed_ms(&self) -> Option<u64> {
+        self.confirmed_ms
     }
 
     /// PRIVACY: rows are confirmed in this order: the head before training, the participation before the first byte.

@@ -7,6 +7,9 @@ use undertone_protocol::{Digest32, RetryWindow, Signed, Verdict};
 
 use crate::keystore::SecretKey;
 
+/// The time for which a device leaves a plan alone that costs too much processor time, in milliseconds.
+pub(crate) const DEAR: u64 = 7 * 24 * 3_600_000;
+
 /// The progress of a participation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
@@ -104,7 +107,7 @@ pub enum Row {
 pub struct Memory {
     /// The time since which this store has seen every participation, in milliseconds since 1970.
     pub trusted_from_ms: u64,
-    /// The latest time that the device's clock has shown.
+    /// The latest time of the device's clock that a signed board has confirmed.
     pub latest_ms: u64,
     /// Participations that a restored store does not hold. They count for every task.
     pub lost: u64,
@@ -147,7 +150,6 @@ impl Memory {
                 let spent = self.spent.entry(row.task).or_default();
                 *spent = spent.max(*rho);
                 self.stock.retain(|stocked| Some(stocked.public) != *key);
-                self.latest_ms = self.latest_ms.max(row.at_ms);
                 self.participations.push(row.clone());
             }
             Row::Progress {
@@ -165,6 +167,20 @@ impl Memory {
                     found.progress = *progress;
                 }
             }
+        }
+    }
+
+    /// Takes in a time that a signed board has confirmed. A later time in this memory came from a clock that was wrong.
+    ///
+    /// PRIVACY: a timer that such a clock began starts anew now, so none ends too early.
+    pub(crate) fn confirm(&mut self, now_ms: u64) {
+        self.latest_ms = now_ms;
+        self.trusted_from_ms = self.trusted_from_ms.min(now_ms);
+        for row in &mut self.participations {
+            row.at_ms = row.at_ms.min(now_ms);
+        }
+        for until_ms in self.dear.values_mut() {
+            *until_ms = (*until_ms).min(now_ms.saturating_add(DEAR));
         }
     }
 

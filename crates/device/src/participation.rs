@@ -107,7 +107,6 @@ impl Database {
                     self.set_number(counter.name(), value)?;
                     raised.push((counter, value));
                 }
-                self.touch(row.at_ms)?;
                 transaction.commit()?;
                 raised
                     .into_iter()
@@ -169,14 +168,11 @@ impl Database {
             }
         };
         let (training_examples, withheld_examples) = examples.counts()?;
-        self.connection.execute(
-            "DELETE FROM dear WHERE until_ms <= ?1",
-            [integer(examples.now_ms)],
-        )?;
-        self.connection.execute(
-            "DELETE FROM stock WHERE not_after_ms <= ?1",
-            [integer(examples.now_ms)],
-        )?;
+        let sure = integer(self.sure_ms(examples.now_ms)?);
+        self.connection
+            .execute("DELETE FROM dear WHERE until_ms <= ?1", [sure])?;
+        self.connection
+            .execute("DELETE FROM stock WHERE not_after_ms <= ?1", [sure])?;
         let mut memory = Memory {
             trusted_from_ms: self.number("trusted_from_ms")?,
             latest_ms: self.number("latest_ms")?,

@@ -147,7 +147,7 @@ fn a_second_session_waits_for_timer_and_rounds_and_a_third_is_one_too_many() {
 }
 
 #[test]
-fn a_fresh_install_and_a_clock_that_was_set_back_wait() {
+fn a_fresh_install_waits_and_a_clock_far_from_that_of_the_board_ends_the_session() {
     let mut fresh = memory(0);
     fresh.trusted_from_ms = START - 1000;
     let mut device = Driven::with_memory(0, setup(floors()), fresh);
@@ -156,19 +156,44 @@ fn a_fresh_install_and_a_clock_that_was_set_back_wait() {
         run_one(&mut service(), &mut device),
         Ended::NotEligible(vec![(TASK, Ineligible::TooNew { until_ms })])
     );
-    let mut ahead = memory(0);
-    ahead.latest_ms = START + 1_000_000;
-    let mut service_of_now = service();
-    let mut device = Driven::with_memory(0, setup(floors()), ahead);
-    assert_eq!(run_one(&mut service_of_now, &mut device), Ended::Clock);
-    assert_eq!(service_of_now.log.len(), 0, "it asks for nothing");
     for skew in [-301_000i64, 301_000] {
         let mut skewed = service();
         skewed.lies.board = Some(Box::new(move |board| {
             board.issued_ms = board.issued_ms.saturating_add_signed(skew);
         }));
-        assert_eq!(run_one(&mut skewed, &mut Driven::new(0, floors())), Ended::Clock);
+        let mut device = Driven::new(0, floors());
+        assert_eq!(run_one(&mut skewed, &mut device), Ended::Clock);
+        assert_eq!(device.machine.confirmed_ms(), None);
     }
+}
+
+#[test]
+fn a_device_that_a_wrong_clock_has_locked_goes_by_the_time_that_the_board_confirms() {
+    const YEAR: u64 = 365 * 24 * 3_600_000;
+    let mut locked = memory(0);
+    locked.latest_ms = START + 12 * YEAR;
+    let mut device = Driven::with_memory(0, setup(floors()), locked);
+    assert!(matches!(run_one(&mut service(), &mut device), Ended::Reported(_)));
+    assert!(
+        device
+            .machine
+            .confirmed_ms()
+            .is_some_and(|now| now < START + YEAR)
+    );
+    assert!(device.machine.memory().latest_ms < START + YEAR);
+    // Timers that the wrong clock began start anew under the right one, and none ends early.
+    let mut installed = memory(0);
+    installed.trusted_from_ms = START + 12 * YEAR;
+    let mut device = Driven::with_memory(0, setup(floors()), installed);
+    let ended = run_one(&mut service(), &mut device);
+    let Ended::NotEligible(reasons) = &ended else {
+        panic!("{ended:?}");
+    };
+    let soon = START + TIMER_S * 1000..START + YEAR;
+    assert!(
+        matches!(reasons[..], [(TASK, Ineligible::TooNew { until_ms })] if soon.contains(&until_ms)),
+        "{ended:?}"
+    );
 }
 
 #[test]

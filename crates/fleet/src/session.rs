@@ -62,7 +62,7 @@ impl Host<'_> {
             Some(session) => session,
             None => match self.config.availability.next(device.number, now)? {
                 at if at > now => return Some(at),
-                _ => self.begin(device, now),
+                _ => self.begin(device),
             },
         };
         let pause = self.run(device, &mut session, transport, stop);
@@ -94,10 +94,9 @@ impl Host<'_> {
     }
 
     /// Begins a session with the memory that the device has.
-    fn begin(&self, device: &Simulated, now: u64) -> Box<Session> {
+    fn begin(&self, device: &Simulated) -> Box<Session> {
         let (memory, number) = {
             let mut state = device.lock();
-            state.memory.latest_ms = state.memory.latest_ms.max(now);
             state.sessions += 1;
             (state.memory.clone(), state.sessions)
         };

@@ -158,6 +158,8 @@ impl Machine {
             self.finish(Ended::Clock);
             return Ok(());
         }
+        self.confirmed_ms = Some(self.now);
+        self.memory.confirm(self.now);
         let (mut cards, mut reasons) = (Vec::new(), Vec::new());
         for card in board.tasks {
             match eligible(

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod clocks;
 mod enrolment;
 #[path = "../harness/mod.rs"]
 mod harness;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use undertone_device::{AlwaysMet, Clock, Conditions, Ended, Ineligible, Method, NetworkLost, Stop, Unmet};
-use undertone_protocol::{Code, SumMode, Verdict};
+use undertone_protocol::{SumMode, Verdict};
 
 use crate::harness::{START, Service, TASK, TIMER_S, plan};
 use crate::lab::{Enroller, Lab, Wire, add_texts, copy, run_with};
@@ -48,29 +48,6 @@ fn a_fresh_install_waits_the_timer_and_a_restored_store_waits_again() {
     service.round += 10;
     let ended = run_with(&lab, &mut device, &mut service, |_| Ok(()));
     assert_eq!(ended, Ended::NotEligible(vec![(TASK, Ineligible::TooOften)]));
-}
-
-#[test]
-fn a_clock_that_was_set_back_bars_the_device_until_it_has_caught_up() {
-    let lab = Lab::new();
-    let mut device = lab.ready();
-    lab.clock.0.store(START + 5_000_000, Ordering::SeqCst);
-    let mut service = Service::new(plan(SumMode::Plain));
-    service.lies.refusal = Some(Code::NoTask);
-    let refused = |ended: &Ended| matches!(ended, Ended::Rejected(Code::NoTask, _));
-    let ended = run_with(&lab, &mut device, &mut service, |_| Ok(()));
-    assert!(refused(&ended), "{ended:?}");
-    service.lies.refusal = None;
-    lab.clock.0.store(START + 1_000_000, Ordering::SeqCst);
-    let asked = service.log.len();
-    assert_eq!(
-        run_with(&lab, &mut device, &mut service, |_| Ok(())),
-        Ended::Clock
-    );
-    assert_eq!(service.log.len(), asked);
-    lab.clock.0.store(START + 5_000_001, Ordering::SeqCst);
-    let ended = run_with(&lab, &mut device, &mut service, |_| Ok(()));
-    assert_eq!(ended, Ended::Reported(Some(Verdict::Included)));
 }
 
 #[test]

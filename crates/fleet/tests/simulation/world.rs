@@ -341,7 +341,6 @@ impl<'t> World<'t> {
             }
             Action::Done(outcome) => {
                 let device = &mut self.devices[number];
-                device.memory.latest_ms = device.memory.latest_ms.max(now);
                 device.machine = None;
                 if outcome.ended != Ended::Unreachable {
                     device.memory.window = Some(outcome.next_window);
