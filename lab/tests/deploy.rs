@@ -125,7 +125,7 @@ fn every_manifest_reads_into_its_type_without_an_unknown_key() {
     assert_eq!(count("StatefulSet"), 1, "{kinds:?}");
     assert_eq!(count("PodDisruptionBudget"), 3, "{kinds:?}");
     assert_eq!(count("HorizontalPodAutoscaler"), 1, "{kinds:?}");
-    assert!(count("NetworkPolicy") >= 2, "{kinds:?}");
+    assert!(count("NetworkPolicy") >= 3, "{kinds:?}");
 }
 
 #[test]
@@ -160,10 +160,14 @@ fn every_pod_is_without_root_and_writes_to_its_volumes_alone() {
             assert_eq!(inner.allow_privilege_escalation, Some(false), "{name}");
             let dropped = inner.capabilities.as_ref().and_then(|found| found.drop.clone());
             assert_eq!(dropped.as_deref(), Some(&["ALL".to_owned()][..]), "{name}");
-            assert!(
-                container.readiness_probe.is_some() && container.liveness_probe.is_some(),
-                "{name}"
-            );
+            for probe in [
+                &container.startup_probe,
+                &container.readiness_probe,
+                &container.liveness_probe,
+            ] {
+                let asked = probe.as_ref().and_then(|probe| probe.http_get.as_ref());
+                assert!(asked.is_some(), "{name}: a probe that asks for no answer");
+            }
             let mounts = container.volume_mounts.iter().flatten();
             for mount in mounts {
                 let volumes = pod.volumes.iter().flatten();
@@ -231,12 +235,12 @@ fn the_compose_file_starts_three_processes_over_one_database() {
             .collect();
         assert_eq!(arguments[0], "serve", "{name}");
         assert!(arguments.contains(&"--data=/data"), "{name}");
-        let store = arguments.iter().find(|argument| argument.starts_with("--store="));
-        // PRIVACY: the password stands in a file of its own.
+        // PRIVACY: the password stands in a file, and in no argument.
         assert!(
-            store.expect("a store").contains("${POSTGRES_PASSWORD}@database/"),
+            arguments.contains(&"--store-file=/run/secrets/store.url"),
             "{name}"
         );
+        assert_eq!(service["secrets"][0], "store.url", "{name}");
         roles.extend(
             arguments
                 .iter()

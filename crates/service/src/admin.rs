@@ -157,6 +157,8 @@ pub enum Operation {
     },
     /// Names the public keys that devices trust.
     Keys,
+    /// Reads the certificate of TLS again.
+    Reload,
     /// Makes one step of the replacement of a key, or names the stages of all keys.
     Rotate {
         /// The purpose of the key: `state`, `plans` or `issuer`.
@@ -291,6 +293,11 @@ impl<'s> Admin<'s> {
                 Answer::Saved(backup::create(self.folder, now, folder, &key)?)
             }
             Operation::Forget { task } => Answer::Task(self.forget(task)?),
+            Operation::Reload => {
+                self.service.reload()?;
+                tracing::info!("the certificate of TLS was read again; new connections get it");
+                Answer::Done
+            }
             Operation::Keys => Answer::Keys(PublicKeys::of(&self.keys_of_folder()?)),
             Operation::Rotate { step: None, .. } => Answer::Rotated(self.key_rows()?),
             Operation::Rotate {
@@ -307,7 +314,11 @@ impl<'s> Admin<'s> {
         let shared = self.shared();
         let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
         let id = task::create_with_pseudonyms(&file, base, population, &shared.keys, store, blobs)?;
-        Ok(TaskSummary::new(&store.task(id)?))
+        let row = store.task(id)?;
+        Ok(TaskSummary {
+            warning: self.load(&row)?.warning()?,
+            ..TaskSummary::new(&row)
+        })
     }
 
     /// The task of this name, or of an identifier that starts with these digits.
@@ -449,10 +460,19 @@ impl<'s> Admin<'s> {
 
     fn export(&self, name: &str, folder: &Path) -> Result<Exported> {
         let row = self.find(name)?;
+        if row.state != TaskState::Completed {
+            return Err(ServiceError::Value {
+                key: format!("task {}", row.task.name),
+                expected: format!(
+                    "ended before its export; {} of {} rounds are released, and `undertone task stop {}` ends it with them",
+                    row.head_round, row.task.rounds, row.task.name
+                ),
+                got: format!("{} task", views::state_name(row.state)),
+            });
+        }
         let shared = self.shared();
-        let report =
-            self.load(&row)?
-                .export(shared.store.as_ref(), shared.blobs.as_ref(), &shared.keys, folder)?;
+        let task = self.load(&row)?;
+        let report = task.export(shared.store.as_ref(), shared.blobs.as_ref(), &shared.keys, folder)?;
         Ok(Exported {
             folder: folder.to_owned(),
             task: row.task.name,
@@ -461,6 +481,7 @@ impl<'s> Admin<'s> {
             observed: report.observed.as_ref().map(Figures::new),
             claimed: report.claimed().map(Figures::new),
             obstacles: undertone_run::verify::obstacles(folder)?,
+            warning: task.warning()?,
         })
     }
 

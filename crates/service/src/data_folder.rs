@@ -37,7 +37,7 @@ const PROCESS: &str = "local";
 /// [`StoreError::Locked`](undertone_store::StoreError::Locked) while another process has it open; a key file of another kind; a
 /// file system that cannot hold the blobs.
 pub fn open(folder: &Path, witness: Option<&Path>) -> Result<Shared> {
-    files::secret_folder(folder)?;
+    private_folder(folder)?;
     // The lock comes first: a second process touches neither keys nor blobs.
     let store: Arc<dyn Store> = match server(folder)? {
         Some(url) => on_server(&url)?,
@@ -54,7 +54,7 @@ pub fn open(folder: &Path, witness: Option<&Path>) -> Result<Shared> {
 /// database is a file, and for a name that cannot stand in a path; the other errors of [`open`].
 pub fn open_beside(folder: &Path, witness: Option<&Path>, name: &str) -> Result<Shared> {
     crate::cluster::check_name(name)?;
-    files::secret_folder(folder)?;
+    private_folder(folder)?;
     let Some(url) = server(folder)? else {
         return Err(ServiceError::Value {
             key: "the store of a service of several processes".to_owned(),
@@ -78,6 +78,33 @@ fn opened(folder: &Path, witness: Option<&Path>, store: Arc<dyn Store>, process:
         process: process.to_owned(),
         witness: witness.map(PathBuf::from),
     })
+}
+
+/// Makes a folder that this process alone can enter, or takes the one that is there. One of this user is closed to all others. One of another
+/// user is taken if that user lends it to a group of this process and to nobody else, as Kubernetes does with a volume.
+///
+/// # Errors
+/// [`ServiceError::Value`] for a folder of another user that others can enter, or this process cannot; the errors of the file system.
+pub(crate) fn private_folder(folder: &Path) -> Result<()> {
+    let found = folder.symlink_metadata();
+    if found.as_ref().is_ok_and(undertone_store::is_lent) {
+        return Ok(());
+    }
+    let closed = files::secret_folder(folder);
+    #[cfg(unix)]
+    if let (Ok(found), Err(_)) = (&found, &closed)
+        && found.is_dir()
+    {
+        use std::os::unix::fs::MetadataExt;
+        return Err(ServiceError::Value {
+            key: folder.display().to_string(),
+            expected: "a folder of this user, or one that its owner lends to a group of this process and to nobody else (`chgrp GROUP`, \
+                       `chmod 2770`)"
+                .to_owned(),
+            got: format!("mode {:o} of user {} and group {}", found.mode() & 0o7777, found.uid(), found.gid()),
+        });
+    }
+    Ok(closed?)
 }
 
 /// Keeps the database of a data folder on a server from now on: `url` is `postgres://USER@HOST/DATABASE`. The folder remembers it.
@@ -105,6 +132,29 @@ pub fn keep_on_server(folder: &Path, url: &str) -> Result<()> {
         .ok_or_else(|| refused("the server that the data folder names", "another one"))
 }
 
+/// Keeps the database on a server as [`keep_on_server`] does. A user and a password that differ from the remembered ones replace them.
+///
+/// # Errors
+/// The errors of [`keep_on_server`].
+pub fn go_on_with_server(folder: &Path, url: &str) -> Result<()> {
+    let renewed =
+        server(folder)?.is_some_and(|known| known != url && without_user(&known) == without_user(url));
+    if renewed {
+        write_remembered(folder, SERVER, url)?;
+    }
+    keep_on_server(folder, url)
+}
+
+/// An address without its user and password.
+fn without_user(url: &str) -> (&str, &str) {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let authority = rest.split(['/', '?']).next().unwrap_or_default().len();
+    match rest[..authority].rfind('@') {
+        Some(at) => (scheme, &rest[at + 1..]),
+        None => (scheme, rest),
+    }
+}
+
 /// The connection string that a data folder holds.
 fn server(folder: &Path) -> Result<Option<String>> {
     remembered(folder, SERVER)
@@ -118,16 +168,20 @@ fn remembered(folder: &Path, name: &str) -> Result<Option<String>> {
 
 /// Writes a text to a file of a data folder that its owner alone can read, unless it is there; `false` where another text is there.
 fn remember(folder: &Path, name: &str, text: &str) -> Result<bool> {
-    files::secret_folder(folder)?;
+    private_folder(folder)?;
     if let Some(known) = remembered(folder, name)? {
         return Ok(known == text);
     }
+    write_remembered(folder, name, text)?;
+    Ok(true)
+}
+
+fn write_remembered(folder: &Path, name: &str, text: &str) -> Result<()> {
     let path = folder.join(name);
-    files::write_secret_with(&path, |file| {
+    Ok(files::write_secret_with(&path, |file| {
         std::io::Write::write_all(file, text.as_bytes())
             .map_err(|error| undertone_run::RunError::io("write", &path, error))
-    })?;
-    Ok(true)
+    })?)
 }
 
 #[cfg(feature = "postgres")]
@@ -273,6 +327,29 @@ mod tests {
         );
         assert!(says("one").contains("got a file"), "{}", says("one"));
         assert!(says("a/b").contains("the name of a process"), "{}", says("a/b"));
+    }
+
+    #[test]
+    fn a_new_password_of_the_server_replaces_the_remembered_one_and_a_new_server_does_not() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("data");
+        let remembered = || std::fs::read_to_string(folder.join(SERVER)).unwrap();
+        go_on_with_server(&folder, "postgres://me:one@host/x").unwrap();
+        go_on_with_server(&folder, "postgres://me:t@wo@host/x").unwrap();
+        assert_eq!(remembered(), "postgres://me:t@wo@host/x");
+        for other in [
+            "postgres://me:one@host/y",
+            "postgres://me:one@other/x",
+            "postgres://me:one@host:1/x",
+            "postgres://me:one@host/x?sslmode=disable",
+        ] {
+            let error = go_on_with_server(&folder, other).unwrap_err().to_string();
+            assert!(
+                error.contains("got another one") && !error.contains("one@"),
+                "{error}"
+            );
+        }
+        assert_eq!(remembered(), "postgres://me:t@wo@host/x");
     }
 
     #[cfg(unix)]

@@ -228,6 +228,27 @@ impl Host {
         &self.dashboard
     }
 
+    /// Answers probes and scrapers at this address from now on, and returns it with the port that was taken. It may be reached from
+    /// elsewhere: it shows figures, and takes no operation.
+    ///
+    /// # Errors
+    /// [`ServiceError::Io`] naming an address that cannot be bound.
+    pub fn answer_probes(&mut self, address: &str) -> Result<SocketAddr> {
+        // The runtime is there until the end.
+        let Some(runtime) = &self.runtime else {
+            return Ok(self.address);
+        };
+        let listener = runtime.block_on(Listener::bind(address, None))?;
+        let address = listener.address()?;
+        let mut closed = self.closed.subscribe();
+        let ended = async move {
+            let _ = closed.wait_for(|closed| *closed).await;
+        };
+        let routes = listener::probe_routes(self.service.clone(), self.figures.clone());
+        self.serving.push(runtime.spawn(listener.serve(routes, ended)));
+        Ok(address)
+    }
+
     /// A link to the dashboard that opens it once, within ten minutes.
     ///
     /// PRIVACY: the link is the right of an operator until it is used. Show it to a person, and write it to no log.

@@ -104,15 +104,11 @@ impl Keys {
             path: path.to_owned(),
             reason: reason.to_owned(),
         };
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            let metadata = file
-                .metadata()
-                .map_err(|error| ServiceError::io("read", path, error))?;
-            if metadata.permissions().mode() & 0o077 != 0 {
-                return Err(refused("others than its owner can read it; set its mode to 0600"));
-            }
+        let metadata = file
+            .metadata()
+            .map_err(|error| ServiceError::io("read", path, error))?;
+        if !undertone_store::is_private(path, &metadata) {
+            return Err(refused("others than its owner can read it; set its mode to 0600"));
         }
         let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE as usize));
         std::io::Read::read_to_end(&mut std::io::Read::take(file, MAX_FILE), &mut bytes)

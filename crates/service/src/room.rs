@@ -535,11 +535,17 @@ impl Room {
         inner.ending.clone().or_else(open)
     }
 
-    /// `true` while no attempt is open and no release is being made.
+    /// `true` while no release is being made and every session of the open attempt has ended: nobody loses anything by its end.
     #[must_use]
-    pub(crate) fn is_idle(&self) -> bool {
+    pub(crate) fn is_vacant(&self) -> bool {
         let inner = self.lock();
-        inner.current.is_none() && inner.releasing.is_none()
+        let empty = |current: &Current| {
+            current
+                .sessions
+                .iter()
+                .all(|(_, session)| session.end().is_some())
+        };
+        inner.releasing.is_none() && inner.current.as_ref().is_none_or(empty)
     }
 
     /// Number of devices that the open attempt still wants.

@@ -30,6 +30,7 @@ use crate::pace;
 use crate::room::{Claims, LeftOver, Reply, Room, Shared};
 use crate::spool::Spool;
 use crate::task::{self, Task};
+use crate::tls::ServerCertificate;
 
 pub(crate) use several::CheckedIn;
 
@@ -41,6 +42,8 @@ pub struct Service {
     shared: Arc<Shared>,
     spool: Arc<Spool>,
     in_flight: InFlight,
+    /// The certificate of TLS that the listener shows.
+    certificate: OnceLock<Arc<ServerCertificate>>,
     /// One permit per update that is checked and added.
     workers: Semaphore,
     identity: Identity,
@@ -111,6 +114,7 @@ impl Service {
             closed_admissions: Admissions::default(),
             spool: Arc::new(spool),
             in_flight: InFlight::new(capacity.in_flight),
+            certificate: OnceLock::new(),
             workers: Semaphore::new(capacity.workers.clamp(1, Semaphore::MAX_PERMITS)),
             token: Zeroizing::new(random()?),
             shared: Arc::new(shared),
@@ -173,6 +177,25 @@ impl Service {
     /// The memory for bodies of requests.
     pub(crate) fn in_flight(&self) -> &InFlight {
         &self.in_flight
+    }
+
+    /// Shows the end of this certificate among the figures. The first call counts.
+    pub fn shows(&self, certificate: Arc<ServerCertificate>) {
+        // A certificate that is read again stays the same value.
+        let _ = self.certificate.set(certificate);
+    }
+
+    /// Reads the certificate of TLS again. Where that fails, the one before stays in use.
+    ///
+    /// # Errors
+    /// [`ServiceError::Value`] naming the file that holds no certificate or no key; a service without TLS.
+    pub fn reload(&self) -> Result<()> {
+        let none = || ServiceError::Value {
+            key: "the certificate of TLS".to_owned(),
+            expected: "one, to be read again".to_owned(),
+            got: "a server or a process without `--tls`".to_owned(),
+        };
+        self.certificate.get().ok_or_else(none)?.reload()
     }
 
     /// One permit per update that may be checked and added at one time.

@@ -169,9 +169,11 @@ impl Shards {
         Some(shard)
     }
 
-    /// `true` where this process holds no shard.
-    pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.open).is_empty()
+    /// `true` where no session has joined at a shard of this process: the leaders lose nothing by its end.
+    pub(crate) fn are_vacant(&self) -> bool {
+        lock(&self.open)
+            .values()
+            .all(|shard| lock(&shard.uploads).is_empty())
     }
 
     /// Remembers a fence. `false` for a lower one than before: its leader leads no more.

@@ -535,6 +535,14 @@ impl Task {
         Ok(export.write(folder)?)
     }
 
+    /// The warning that the noise leaves nothing of what the task learns, with the changes that would help. `undertone train` has the same.
+    ///
+    /// # Errors
+    /// From the noise of the plan.
+    pub fn warning(&self) -> Result<Option<String>> {
+        Ok(start_record(&self.file, &self.privacy, self.vocab.len())?.warning)
+    }
+
     /// The parameters of the newest released model.
     ///
     /// # Errors

@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use zeroize::Zeroizing;
 
 use crate::error::{Result, ServiceError};
 
@@ -116,6 +118,37 @@ pub fn self_signed(hosts: &[String]) -> Result<(Arc<ServerConfig>, String)> {
     Ok((config, made.cert.pem()))
 }
 
+/// A certificate for tests and closed networks, with its own key, both in PEM. It ends after so many days.
+///
+/// It is that of a server and of no authority, so clients accept it, and it can be their root as well.
+///
+/// # Errors
+/// [`ServiceError::Value`] naming a host that no certificate can name.
+pub fn test_certificate(hosts: &[String], days: u32) -> Result<(String, Zeroizing<String>)> {
+    let refused = |error: &dyn std::fmt::Display| ServiceError::Value {
+        key: "the hosts of a certificate".to_owned(),
+        expected: "names and addresses that a certificate can name".to_owned(),
+        got: format!("{}: {error}", hosts.join(", ")),
+    };
+    let key = rcgen::KeyPair::generate().map_err(|error| refused(&error))?;
+    let mut params = rcgen::CertificateParams::new(hosts.to_vec()).map_err(|error| refused(&error))?;
+    params.is_ca = rcgen::IsCa::ExplicitNoCa;
+    params.key_usages = vec![rcgen::KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, "undertone test certificate");
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    // A device whose clock is a little behind accepts it too.
+    let from = now.saturating_sub(Duration::from_secs(3600));
+    params.not_before = rcgen::date_time_ymd(1970, 1, 1) + from;
+    params.not_after = rcgen::date_time_ymd(1970, 1, 1) + now + Duration::from_secs(86_400 * u64::from(days));
+    let made = params.self_signed(&key).map_err(|error| refused(&error))?;
+    Ok((made.pem(), Zeroizing::new(key.serialize_pem())))
+}
+
 fn config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -158,6 +191,46 @@ mod tests {
             assert!(error.contains(named), "{error}");
         }
         self_signed(&["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    }
+
+    #[test]
+    fn a_test_certificate_is_no_authority_and_a_client_accepts_it_for_its_hosts_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (chain, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        let hosts = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let (certificate, secret) = test_certificate(&hosts, 30).unwrap();
+        std::fs::write(&chain, &certificate).unwrap();
+        std::fs::write(&key, &*secret).unwrap();
+        let server = ServerCertificate::open(&chain, &key).unwrap().config().unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(&chain).unwrap()).unwrap();
+        let client = rustls::ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let shakes = |host: &str| {
+            let name = host.to_owned().try_into().unwrap();
+            let mut client = rustls::ClientConnection::new(Arc::new(client.clone()), name).unwrap();
+            let mut server = rustls::ServerConnection::new(server.clone()).unwrap();
+            let mut bytes = Vec::new();
+            while client.is_handshaking() {
+                bytes.clear();
+                client.write_tls(&mut bytes).unwrap();
+                server.read_tls(&mut bytes.as_slice()).unwrap();
+                server.process_new_packets().unwrap();
+                bytes.clear();
+                server.write_tls(&mut bytes).unwrap();
+                client.read_tls(&mut bytes.as_slice()).unwrap();
+                if client.process_new_packets().is_err() {
+                    return false;
+                }
+            }
+            true
+        };
+        assert!(shakes("localhost") && shakes("127.0.0.1"));
+        assert!(!shakes("elsewhere.example.org"));
+        assert!(test_certificate(&["grüße".to_owned()], 30).is_err());
     }
 
     /// The certificate that a new connection gets.

@@ -12,6 +12,7 @@
 //! | [`Release`], [`Unpublished`], [`Histograms`] | released rounds, and the participation of users |
 //! | [`DeviceRow`], [`ProcessRow`], [`AuditRow`] | devices, processes, and the log of operators |
 //! | [`Blobs`], [`FolderBlobs`], [`MemoryBlobs`], `S3Blobs` | files by their digest; `S3Blobs` needs the feature `s3` |
+//! | [`is_lent`], [`is_private`] | the users who can reach secrets on a volume |
 //! | [`Clock`], [`SystemClock`], [`ManualClock`] | the time of a store |
 // docs.rs marks what needs a feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -31,6 +32,7 @@ mod rows;
 mod rules;
 mod sql;
 mod sqlite;
+mod volume;
 
 // Tests from within use the helpers of those from without, which name the crate.
 #[cfg(test)]
@@ -58,6 +60,7 @@ pub use rows::{
 };
 pub use sqlite::Sqlite;
 pub use undertone_coordinator::record::AbandonReason;
+pub use volume::{is_lent, is_private};
 
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskState};

@@ -41,6 +41,35 @@ pub(crate) fn perform(data: &Path, missing: Missing, operation: &Operation) -> a
     }
 }
 
+/// Sends an operation to each process that works on a data folder, or to the one of this name, and names those that have performed it.
+pub(crate) fn perform_at(
+    data: &Path,
+    process: Option<&str>,
+    operation: &Operation,
+) -> anyhow::Result<Vec<String>> {
+    let mut performed = Vec::new();
+    let mut unreached = None;
+    for (name, file) in AdminFile::named(data)? {
+        if process.is_some_and(|wanted| wanted != name) {
+            continue;
+        }
+        match asked(data, &file, operation)? {
+            Ok(answer) => {
+                answer.with_context(|| name.clone())?;
+                performed.push(name);
+            }
+            // A process that was killed has left its file behind.
+            Err(error) => unreached = Some(error),
+        }
+    }
+    match (performed.is_empty(), unreached, process) {
+        (false, _, _) => Ok(performed),
+        (true, Some(error), _) => Err(error),
+        (true, None, Some(name)) => bail!("no process {name} works on {}", data.display()),
+        (true, None, None) => bail!("no server works on {}", data.display()),
+    }
+}
+
 /// Sends an operation to the listener of the server that has the folder open, or to one of its several processes.
 fn remote(data: &Path, operation: &Operation) -> anyhow::Result<Answer> {
     let files = AdminFile::all(data)?;

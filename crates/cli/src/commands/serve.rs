@@ -1,6 +1,8 @@
 //! `undertone serve`: a federated service on one machine.
 
 mod admissions;
+mod reload;
+mod store_file;
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -49,6 +51,11 @@ pub(crate) struct ServeArgs {
     /// Keep tasks, devices and ledgers on this Postgres server instead of in a file. The data folder remembers the server.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// Read the address of the Postgres server from this file, which not everybody can read. It keeps a password out of the arguments.
+    ///
+    /// The file has one line, such as postgres://USER:PASSWORD@HOST/DATABASE. A new user or password in it replaces the remembered one.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["store", "demo"])]
+    store_file: Option<PathBuf>,
     /// Keep models and heads in this store of objects, for example s3://BUCKET/PREFIX?region=NAME. The data folder remembers it.
     ///
     /// Other providers than Amazon are named by `&endpoint=https://HOST`, and their own authority by `&ca=FILE`. Credentials come from
@@ -66,6 +73,14 @@ pub(crate) struct ServeArgs {
     /// need no token.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     admin: String,
+    /// Answer `/healthz`, `/readyz` and `/metrics` at this address too, to everybody who reaches it. Port 0 takes any free one.
+    ///
+    /// It takes no token and no operation, so that the probes of a cluster and a scraper reach it from elsewhere. Open it to them alone.
+    #[arg(long, value_name = "ADDR", conflicts_with = "demo")]
+    probes: Option<String>,
+    /// Let the running server of the data folder read its certificate again, and end. With --process, let that process alone do so.
+    #[arg(long, requires = "data", conflicts_with_all = ["demo", "rounds", "exit", "migrate", "store", "store_file"])]
+    reload: bool,
     /// Serve HTTPS with this certificate chain and this key, both in PEM.
     #[arg(long, value_name = "CERT,KEY", value_parser = certificate_and_key)]
     tls: Option<CertificateAndKey>,
@@ -84,10 +99,10 @@ pub(crate) struct ServeArgs {
     ///
     /// All processes open one data folder, or folders with the same `service.key` and the same blobs. They know each other by certificates
     /// that follow from that key.
-    #[arg(long, value_name = "ADDR", requires = "process", conflicts_with = "demo")]
+    #[arg(long, value_name = "ADDR", requires = "process", conflicts_with_all = ["demo", "reload"])]
     peers: Option<String>,
     /// Name this process, where several run. Each has a name of its own, which it keeps over restarts.
-    #[arg(long, value_name = "NAME", requires = "peers")]
+    #[arg(long, value_name = "NAME")]
     process: Option<String>,
     /// Let the other processes reach this one at another address than that of --peers, such as https://node-1.internal:8450.
     #[arg(long, value_name = "URL", requires = "peers")]
@@ -191,6 +206,11 @@ impl ServeArgs {
         self.otlp.url.as_ref().map(start).transpose()
     }
 
+    /// `true` for one of several processes that no device reaches.
+    fn is_no_front(&self) -> bool {
+        self.peers.is_some() && !self.roles.front
+    }
+
     /// The data folder.
     fn folder(&self) -> &Path {
         // The parser asks for a folder everywhere but for the demonstration.
@@ -217,6 +237,12 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
         let folder = args.data.clone().unwrap_or_else(free_folder);
         return demo::run(&folder, args.rounds, threads, output);
     }
+    if args.reload {
+        return reload::run(args.folder(), args.process.as_deref(), output);
+    }
+    if args.process.is_some() && args.peers.is_none() {
+        bail!("--process names one of several processes, which listen to each other, so it needs --peers");
+    }
     if args.rounds.is_some() && !args.exit {
         bail!("--rounds ends the service after that number of rounds, so it needs --exit");
     }
@@ -231,8 +257,11 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
         .transpose()?;
     let admissions = args.admissions.rules(args.identity == IdentityName::Attested)?;
     let threads = start_threads(args.threads)?;
-    if let Some(url) = &args.store {
-        data_folder::keep_on_server(args.folder(), url)?;
+    let from_file = args.store_file.as_deref().map(store_file::address).transpose()?;
+    match (&args.store, &from_file) {
+        (Some(url), _) => data_folder::keep_on_server(args.folder(), url)?,
+        (None, Some(url)) => data_folder::go_on_with_server(args.folder(), url)?,
+        (None, None) => {}
     }
     if let Some(address) = &args.blobs {
         data_folder::keep_blobs_in(args.folder(), address)?;
@@ -257,12 +286,19 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
         spool_ram: args.spool_ram.0 as u64,
         ..Capacity::default()
     };
-    let host = match args.cluster() {
+    let mut host = match args.cluster() {
         None => Host::start_with(args.folder(), shared, config, &args.admin, capacity)?,
         Some(cluster) => Host::start_beside(args.folder(), shared, config, &args.admin, capacity, &cluster)?,
     };
     let service = host.service().clone();
     service.admit_by(admissions);
+    if let Some(certificate) = &certificate {
+        service.shows(certificate.clone());
+    }
+    if let Some(address) = &args.probes {
+        let address = host.answer_probes(address)?;
+        output.note(&format!("answering probes at http://{address}"));
+    }
     #[cfg(feature = "otlp")]
     let _telemetry = args.telemetry(&host)?;
     let mut progress = Progress::new(&service, args.folder(), output)?;
@@ -332,7 +368,7 @@ fn check_exposure(args: &ServeArgs) -> anyhow::Result<()> {
             args.admin
         );
     }
-    if args.insecure {
+    if args.insecure || args.is_no_front() {
         return Ok(());
     }
     match args.identity {
@@ -371,6 +407,11 @@ pub(super) fn show_dashboard(host: &Host, output: &Output) -> anyhow::Result<()>
 }
 
 fn greet(args: &ServeArgs, host: &Host, secure: bool, output: &Output) -> anyhow::Result<()> {
+    if args.is_no_front() {
+        // It listens to the other processes alone, with certificates of the key file.
+        output.note(&format!("listening to other processes at {}", url(host.address(), true)));
+        return show_dashboard(host, output);
+    }
     let (url, data) = (url(host.address(), secure), args.folder().display());
     output.note(&format!("listening to devices at {url}"));
     show_dashboard(host, output)?;

@@ -9,6 +9,8 @@ mod bad_input;
 mod canaries;
 mod crash;
 mod data;
+#[cfg(all(target_os = "linux", feature = "postgres"))]
+mod deploy;
 mod determinism;
 #[cfg(target_os = "linux")]
 mod embed;

@@ -79,9 +79,9 @@ impl AdminFile {
     /// The folder of the files of one of several processes, in their data folder. It is made where there is none.
     pub(crate) fn folder_of_process(folder: &Path, name: &str) -> Result<PathBuf> {
         let all = folder.join(PROCESSES);
-        files::secret_folder(&all)?;
+        crate::data_folder::private_folder(&all)?;
         let own = all.join(name);
-        files::secret_folder(&own)?;
+        crate::data_folder::private_folder(&own)?;
         Ok(own)
     }
 
@@ -90,7 +90,16 @@ impl AdminFile {
     /// # Errors
     /// A file that cannot be read, or of another form.
     pub fn all(folder: &Path) -> Result<Vec<Self>> {
-        let mut found: Vec<Self> = Self::read(folder)?.into_iter().collect();
+        Ok(Self::named(folder)?.into_iter().map(|(_, file)| file).collect())
+    }
+
+    /// The files of [`all`](Self::all), each with the name of its process. A process without others is `the server`.
+    ///
+    /// # Errors
+    /// As [`all`](Self::all).
+    pub fn named(folder: &Path) -> Result<Vec<(String, Self)>> {
+        let alone = Self::read(folder)?.map(|file| ("the server".to_owned(), file));
+        let mut found: Vec<(String, Self)> = alone.into_iter().collect();
         let entries = match std::fs::read_dir(folder.join(PROCESSES)) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(found),
@@ -99,7 +108,12 @@ impl AdminFile {
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         paths.sort();
         for path in paths {
-            found.extend(Self::read(&path)?);
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            found.extend(Self::read(&path)?.map(|file| (name, file)));
         }
         Ok(found)
     }
@@ -173,6 +187,24 @@ pub(crate) fn routes(
         .route("/readyz", get(ready))
         .with_state(access)
         .merge(dashboard::routes(Arc::new(shown)))
+}
+
+/// The routes of probes and scrapers, which may reach this listener from elsewhere: no operation, no dashboard and no token.
+///
+/// PRIVACY: the figures are counts of ten devices or more, times and sizes, as [`METRICS`] shows them to operators.
+pub(crate) fn probe_routes(service: Arc<Service>, figures: Reader) -> Router {
+    // Nothing here asks for the folder or the token.
+    let access = Access {
+        figures,
+        service,
+        folder: PathBuf::new(),
+        token: Digest32::default(),
+    };
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route(METRICS, get(metrics))
+        .with_state(Arc::new(access))
 }
 
 /// A refusal, as JSON travels.

@@ -54,6 +54,9 @@ pub struct TaskSummary {
     pub model: String,
     /// SHA-256 of the last line of its ledger, or of its settings where there is none.
     pub chain: String,
+    /// The warning that the noise leaves nothing of what the task learns, where the answer has looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 impl TaskSummary {
@@ -74,6 +77,7 @@ impl TaskSummary {
             released: row.head_round,
             model: hex(&row.head_model),
             chain: row.chain.clone(),
+            warning: None,
         }
     }
 }
@@ -214,7 +218,10 @@ impl TaskDetails {
         let schema = row.task.participation;
         let subjects = shared.store.observed(row.task.id)?.users;
         Ok(Self {
-            summary: TaskSummary::new(row),
+            summary: TaskSummary {
+                warning: task.warning()?,
+                ..TaskSummary::new(row)
+            },
             identity: file.service.identity.name().to_owned(),
             sum: if task.is_secure() { "secagg" } else { "plain" }.to_owned(),
             goal: file.goal(),
@@ -254,6 +261,9 @@ pub struct Exported {
     /// All that the guarantee does not cover. The model of the directory states the same list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub obstacles: Vec<String>,
+    /// The warning that the noise leaves nothing of what the task learns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// The public keys of a service, which an app compiles in.

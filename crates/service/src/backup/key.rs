@@ -143,15 +143,11 @@ impl BackupKey {
 fn secret_file(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
     let io = |error| ServiceError::io("read", path, error);
     let file = fs::File::open(path).map_err(io)?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        if file.metadata().map_err(io)?.permissions().mode() & 0o077 != 0 {
-            return Err(ServiceError::KeyFile {
-                path: path.to_owned(),
-                reason: "others than its owner can read it; set its mode to 0600".to_owned(),
-            });
-        }
+    if !undertone_store::is_private(path, &file.metadata().map_err(io)?) {
+        return Err(ServiceError::KeyFile {
+            path: path.to_owned(),
+            reason: "others than its owner can read it; set its mode to 0600".to_owned(),
+        });
     }
     let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_KEY as usize + 1));
     file.take(MAX_KEY + 1).read_to_end(&mut bytes).map_err(io)?;

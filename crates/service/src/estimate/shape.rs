@@ -97,6 +97,8 @@ pub struct SizedTask {
     pub privacy: PrivacyPlan,
     /// Training and encoding of one device, to be measured.
     pub work: DeviceWork,
+    /// The warning that the noise leaves nothing of what the task learns.
+    pub warning: Option<String>,
 }
 
 impl std::fmt::Debug for SizedTask {
@@ -122,7 +124,9 @@ impl SizedTask {
             4 * model.layout().len() as u64,
             counts.trained as u64,
         )?;
+        let start = undertone_run::task::start_record(file, &planned.privacy, planned.vocab.len())?;
         Ok(Self {
+            warning: start.warning,
             work: DeviceWork::new(file, model, planned.vocab.len()),
             shape,
             privacy: planned.privacy,

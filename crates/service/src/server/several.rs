@@ -161,9 +161,9 @@ impl Service {
         self.cluster().is_none_or(|cluster| cluster.takes_work())
     }
 
-    /// `true` once this process leads no task, and holds no shard for another one.
+    /// `true` once this process leads no task, and holds no update of a device for another one.
     pub(crate) fn holds_nothing(&self) -> bool {
-        self.rooms().is_empty() && self.shards.is_empty()
+        self.rooms().is_empty() && self.shards.are_vacant()
     }
 
     /// `true` if this process should try to lead a task.
@@ -193,7 +193,7 @@ impl Service {
     /// `true` for a room whose process ends, once its attempt has ended: other processes take the task.
     pub(super) fn must_leave(&self, room: &Room) -> bool {
         self.cluster()
-            .is_some_and(|cluster| (cluster.is_draining() && room.is_idle()) || cluster.is_replaced())
+            .is_some_and(|cluster| (cluster.is_draining() && room.is_vacant()) || cluster.is_replaced())
     }
 
     /// Ends the work at one task, and hands its lease back.

@@ -174,7 +174,10 @@ fn an_update_is_added_once_and_only_after_its_session_has_joined() {
     let (session, commit) = (SessionId(claims.session), commit_of(&update));
     let early = problem(shard.take(session, 0, crc32c(0, &update), &update).unwrap_err());
     assert!(early.contains("has not joined"), "{early}");
+    // A process that ends waits for a session that has joined, and for none that may join.
+    assert!(shards.are_vacant());
     shard.joined(session, &spool);
+    assert!(!shards.are_vacant());
     assert_eq!(
         shard
             .take(session, 0, crc32c(0, &update[..8]), &update[..8])
@@ -197,6 +200,7 @@ fn an_update_is_added_once_and_only_after_its_session_has_joined() {
     shard.add(&claims, &commit).unwrap();
     assert!(shard.is_added(session, &commit).unwrap());
     assert_eq!(shard.sum.included(), 1);
+    assert!(!shards.are_vacant(), "its update is in the sum");
 }
 
 #[test]

@@ -119,12 +119,8 @@ fn read(file: &std::fs::File, path: &Path) -> Result<String> {
     if !metadata.is_file() || metadata.len() > MAX_FILE {
         return Err(refused("a file of at most 16 KiB"));
     }
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        if metadata.permissions().mode() & 0o077 != 0 {
-            return Err(refused("a file that its owner alone can read (mode 0600)"));
-        }
+    if !crate::volume::is_private(path, &metadata) {
+        return Err(refused("a file that its owner alone can read (mode 0600)"));
     }
     let mut text = String::new();
     file.take(MAX_FILE).read_to_string(&mut text).map_err(io)?;
@@ -157,8 +153,8 @@ mod tests {
     fn open_files_other_lines_and_missing_names_are_refused_without_their_secrets() {
         let whole = "AWS_ACCESS_KEY_ID=id\nAWS_SECRET_ACCESS_KEY=hunter2\n";
         for (text, mode, words) in [
-            (whole, 0o640, "mode 0600"),
             (whole, 0o604, "mode 0600"),
+            (whole, 0o644, "mode 0600"),
             (
                 "AWS_ACCESS_KEY_ID=id\n",
                 0o600,
