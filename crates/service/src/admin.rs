@@ -461,11 +461,15 @@ impl<'s> Admin<'s> {
     fn export(&self, name: &str, folder: &Path) -> Result<Exported> {
         let row = self.find(name)?;
         if row.state != TaskState::Completed {
+            let next = match row.state {
+                TaskState::Draft => format!("`undertone task activate {}` starts it", row.task.name),
+                _ => format!("`undertone task stop {}` ends it with them", row.task.name),
+            };
             return Err(ServiceError::Value {
                 key: format!("task {}", row.task.name),
                 expected: format!(
-                    "ended before its export; {} of {} rounds are released, and `undertone task stop {}` ends it with them",
-                    row.head_round, row.task.rounds, row.task.name
+                    "ended before its export; {} of {} rounds are released, and {next}",
+                    row.head_round, row.task.rounds
                 ),
                 got: format!("{} task", views::state_name(row.state)),
             });

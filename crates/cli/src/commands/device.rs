@@ -1,15 +1,20 @@
 //! `undertone device`: this machine as a device of a population.
 
 mod doctor;
+mod over;
 mod settings;
 mod show;
+mod state;
 
 use std::io::Read;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use undertone_device::{AlwaysMet, Clock, DeviceSettings, Ended, Example, Outcome, Stop, SystemClock};
+use undertone_device::{
+    AlwaysMet, Clock, DeviceSettings, Ended, Example, Method, Outcome, Request, Stop, SystemClock, Transport,
+    Wiped,
+};
 use undertone_protocol::{Digest32, digest_of};
 
 use crate::output::{Output, facts};
@@ -20,6 +25,9 @@ pub(super) use undertone_device::key;
 
 /// The time between two looks at the signals.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// The time between two looks at the service, while a device waits that ends with it.
+const LOOK_AT_SERVICE: Duration = Duration::from_secs(5);
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 24 * 3_600_000;
@@ -58,8 +66,12 @@ enum DeviceCommand {
         /// Run one session after another, each at the time that the service asks for, until a signal.
         #[arg(long)]
         keep_running: bool,
+        /// End by itself, with --keep-running, once no task can want this device any more, or the service was not reached three times in
+        /// a row.
+        #[arg(long, requires = "keep_running")]
+        exit: bool,
     },
-    /// Show the device: its key, its texts, and every round that it took part in.
+    /// Show the device: its key, its texts, and every round that it took part in. It works beside a device that runs.
     Status {
         #[command(flatten)]
         folder: FolderArgs,
@@ -166,13 +178,10 @@ pub(crate) fn run(args: DeviceArgs, output: &Output) -> anyhow::Result<()> {
             folder,
             server,
             keep_running,
-        } => take_part(&folder.folder, server.as_deref(), keep_running, output),
+            exit,
+        } => take_part(&folder.folder, server.as_deref(), keep_running, exit, output),
         DeviceCommand::Status { folder } => {
-            let device = Settings::read(&folder.folder)?.open(&folder.folder)?;
-            let (status, participations) = (device.status()?, device.participations()?);
-            let subject = device.subject()?;
-            let view =
-                show::StatusView::new(&device.public_key(), subject.as_ref(), &status, &participations);
+            let view = state::read(&folder.folder)?;
             output.show(&view, || view.text())
         }
         DeviceCommand::Predict {
@@ -299,6 +308,7 @@ fn take_part(
     folder: &std::path::Path,
     server: Option<&str>,
     keep_running: bool,
+    exit: bool,
     output: &Output,
 ) -> anyhow::Result<()> {
     let settings = Settings::read(folder)?;
@@ -314,16 +324,20 @@ fn take_part(
         watch.request();
     });
     let mut sessions = Vec::new();
+    let mut tasks = over::Tasks::new(!device.memory()?.heads.is_empty());
     loop {
+        state::write(folder, &device)?;
         let outcome = device.run(&mut transport, &AlwaysMet, &stop)?;
+        state::write(folder, &device)?;
         let view = show::OutcomeView::new(&outcome);
         if !keep_running {
             return output.show(&view, || view.text());
         }
         output.note(&view.line());
-        let over = matches!(outcome.ended, Ended::NotEnrolled);
+        let over = matches!(outcome.ended, Ended::NotEnrolled) || (tasks.are_over(&outcome.ended) && exit);
         sessions.push(view);
-        if over || wait(&outcome, &stop) {
+        let gone = || exit && tasks.are_over_without(service_answers(&mut transport));
+        if over || wait(&outcome, &stop, gone) {
             return output.show(&sessions, || {
                 facts([
                     ("sessions", sessions.len() as u64),
@@ -338,11 +352,35 @@ fn reported(sessions: &[show::OutcomeView]) -> u64 {
     sessions.iter().filter(|session| session.is_reported()).count() as u64
 }
 
-/// Waits for the time of the next session; `true` if a signal came first.
-fn wait(outcome: &Outcome, stop: &Stop) -> bool {
-    while SystemClock.now_ms() < outcome.wake_ms {
+/// `true` if the service answers at all.
+fn service_answers(transport: &mut impl Transport) -> bool {
+    let request = Request {
+        method: Method::Get,
+        target: "/healthz".to_owned(),
+        headers: Vec::new(),
+        body: Wiped::default(),
+        max_reply: 4096,
+        timeout_ms: 10_000,
+        blob: None,
+    };
+    transport.send(&request).is_ok()
+}
+
+/// Waits for the time of the next session; `true` if a signal came first, or the service has gone. A clock that is set back meanwhile
+/// does not lengthen the wait.
+fn wait(outcome: &Outcome, stop: &Stop, mut gone: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    let mut looked = begun;
+    let wait = Duration::from_millis(outcome.wake_ms.saturating_sub(SystemClock.now_ms()));
+    while SystemClock.now_ms() < outcome.wake_ms && begun.elapsed() < wait {
         if stop.is_requested() {
             return true;
+        }
+        if looked.elapsed() >= LOOK_AT_SERVICE {
+            if gone() {
+                return true;
+            }
+            looked = Instant::now();
         }
         std::thread::sleep(LOOK);
     }

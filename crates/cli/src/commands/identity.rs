@@ -1,8 +1,10 @@
 //! `undertone identity`: the built-in issuer of a service.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::{Context, bail};
 use clap::ValueEnum;
+use undertone_run::files;
 use undertone_service::admin::{Answer, KeyRow, Operation, RotationStep};
 
 use super::operator::{Missing, perform, unexpected};
@@ -55,6 +57,20 @@ enum IdentityCommand {
         step: Option<StepName>,
         #[command(flatten)]
         data: DataArgs,
+    },
+    /// Make a certificate of TLS for tests and closed networks, with a key of its own. A service on the internet needs one of an authority.
+    ///
+    /// Serve with `--tls DIR/cert.pem,DIR/key.pem`, and let devices trust it by `undertone device enrol --root DIR/cert.pem`.
+    Certificate {
+        /// Write `cert.pem` and `key.pem` into this folder. Files of these names must not be there.
+        #[arg(long, short, value_name = "DIR")]
+        out: PathBuf,
+        /// Name a host or an address by which devices reach the service. Give it more than once for several.
+        #[arg(long = "host", value_name = "NAME", default_values = ["localhost", "127.0.0.1", "::1"])]
+        hosts: Vec<String>,
+        /// Let it end after this number of days.
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650))]
+        days: u32,
     },
     /// Print the public keys of the service, which an app compiles in. Write them to a file for `undertone device enrol`.
     Keys {
@@ -151,12 +167,13 @@ pub(crate) fn run(args: IdentityArgs, output: &Output) -> anyhow::Result<()> {
                 facts([("revoked", device.clone())])
             })
         }
+        IdentityCommand::Certificate { out, hosts, days } => certificate(&out, &hosts, days, output),
         IdentityCommand::Keys { data, out } => {
             let Answer::Keys(keys) = perform(&data.data, Missing::Create, &Operation::Keys)? else {
                 return Err(unexpected());
             };
             if let Some(out) = out {
-                undertone_run::files::write_json(&out, &keys)?;
+                files::write_json(&out, &keys)?;
             }
             output.show(&keys, || {
                 let all = [("plans", &keys.plans), ("issuer", &keys.issuer)];
@@ -192,4 +209,40 @@ pub(crate) fn run(args: IdentityArgs, output: &Output) -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+/// Makes a certificate for tests, and says how it is used.
+fn certificate(folder: &Path, hosts: &[String], days: u32, output: &Output) -> anyhow::Result<()> {
+    let (chain, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+    for path in [&chain, &key] {
+        if files::exists(path) {
+            bail!(
+                "{} is there already; remove it, or choose another folder",
+                path.display()
+            );
+        }
+    }
+    let (certificate, secret) = undertone_service::tls::test_certificate(hosts, days)?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    files::write_secret_with(&key, |file| {
+        std::io::Write::write_all(file, secret.as_bytes())
+            .map_err(|source| undertone_run::RunError::io("write", &key, source))
+    })?;
+    files::write_atomic(&chain, certificate.as_bytes())?;
+    let document = serde_json::json!({ "certificate": chain, "key": key, "hosts": hosts, "days": days });
+    output.show(&document, || {
+        facts([
+            ("certificate", chain.display().to_string()),
+            ("key", key.display().to_string()),
+            ("hosts", hosts.join(", ")),
+            ("ends", format!("in {days} days")),
+        ])
+    })?;
+    output.note(&format!(
+        "serve with --tls {},{}, and enrol devices with --root {}",
+        chain.display(),
+        key.display(),
+        chain.display()
+    ));
+    Ok(())
 }

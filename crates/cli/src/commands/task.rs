@@ -143,6 +143,7 @@ pub(crate) fn run(args: TaskArgs, output: &Output) -> anyhow::Result<()> {
     match answer? {
         Answer::Task(task) => {
             output.show(&task, || facts(summary(&task)))?;
+            task.warning.iter().for_each(|warning| output.warn(warning));
             if let Some(hint) = hint(&operation, &task, &data.data) {
                 output.note(&hint);
             }
@@ -150,10 +151,19 @@ pub(crate) fn run(args: TaskArgs, output: &Output) -> anyhow::Result<()> {
         }
         Answer::Tasks(tasks) => output.show(&tasks, || list(&tasks)),
         Answer::Funnel(rows) => output.show(&rows, || funnel(&rows)),
-        Answer::Details(details) => output.show(&details, || describe(&details)),
+        Answer::Details(details) => {
+            output.show(&details, || describe(&details))?;
+            details
+                .summary
+                .warning
+                .iter()
+                .for_each(|warning| output.warn(warning));
+            Ok(())
+        }
         Answer::Exported(exported) => {
             output.show(&exported, || facts(written(&exported)))?;
             output.warn_of(&exported.obstacles);
+            exported.warning.iter().for_each(|warning| output.warn(warning));
             output.note(&format!(
                 "check its claims with: undertone verify {}",
                 exported.folder.display()

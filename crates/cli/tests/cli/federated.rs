@@ -463,7 +463,7 @@ fn exposed_servers_and_missing_pieces_are_refused_with_what_to_do() {
         $ task show federate --data service
         no task federate
         $ task export federated out --data service
-        the task has not ended
+        federated must be ended before its export
         $ task stop federated --data service
         active, paused or halted ... draft
         $ task create federated.toml --data service --population demo

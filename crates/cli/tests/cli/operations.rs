@@ -1,10 +1,10 @@
-//! The commands of operators: estimates, bars, the doctor, backups, signals, and the files of `deploy/`.
+//! The commands of operators: estimates, bars, the doctor, backups and signals.
 
-use std::path::Path;
+use std::io::{BufRead, BufReader};
 
 use serde_json::Value;
 
-use crate::federated::{PATIENCE, Server, enrol, invitations, service};
+use crate::federated::{PATIENCE, Server, enrol, invitations, service, service_of};
 use crate::support::{Folder, contains, number};
 
 const RATES: &str = "train_s_per_word = 1e-6\n";
@@ -202,7 +202,7 @@ fn a_backup_of_a_running_service_is_rehearsed_and_restored_with_its_tasks_halted
 #[cfg(unix)]
 #[test]
 #[ignore = "slow"]
-fn a_hangup_reads_the_certificate_again_and_a_termination_ends_in_order() {
+fn a_hangup_or_a_reload_reads_the_certificate_again_and_a_termination_ends_in_order() {
     let folder = service();
     let write = || {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
@@ -218,6 +218,19 @@ fn a_hangup_reads_the_certificate_again_and_a_termination_ends_in_order() {
     folder.write("key.pem", "nothing");
     server.signal("-HUP");
     server.wait_until(|| server.log().contains("the one before stays in use"));
+    folder.refuses(
+        "
+        $ serve --reload --data service
+        key.pem must be a file with one private key
+        $ serve --reload --data service --process n1
+        no process n1 works on service
+        $ serve --reload --data nowhere
+        no server works on nowhere
+        ",
+    );
+    write();
+    let reloaded = folder.json("serve --reload --data service");
+    assert_eq!(reloaded["reloaded"][0], "the server");
     server.signal("-TERM");
     let served: Value = serde_json::from_str(&server.ended(PATIENCE)).unwrap_or_default();
     assert!(
@@ -286,32 +299,120 @@ fn servers_without_a_verifier_take_no_attested_task() {
     });
 }
 
-/// The options in the commands of `deploy/`. The option for roles comes with several processes.
 #[test]
-fn the_files_of_deploy_use_options_that_the_server_has() {
+fn a_test_certificate_is_made_by_one_command_and_never_over_another() {
     let folder = Folder::new();
-    let help = folder.succeed("serve --help");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
-    let mut files = vec![root.join("compose.yaml"), root.join("Containerfile")];
-    let manifests = std::fs::read_dir(root.join("kubernetes")).expect("the manifests");
-    files.extend(manifests.map(|entry| entry.expect("an entry").path()));
-    let mut options = std::collections::BTreeSet::new();
-    for file in files {
-        let text = std::fs::read_to_string(&file).expect("a file");
-        for line in text.lines().map(str::trim) {
-            let list = line.strip_prefix("- --");
-            let command = line.strip_prefix("CMD [").map(|rest| rest.split("\"--").skip(1));
-            let name = |rest: &str| {
-                let end = rest.find(|letter: char| !(letter.is_ascii_lowercase() || letter == '-'));
-                rest[..end.unwrap_or(rest.len())].to_owned()
-            };
-            options.extend(list.map(name));
-            options.extend(command.into_iter().flatten().map(name));
-        }
+    let made = folder.json("identity certificate --out tls --host localhost --host 10.0.0.7");
+    assert_eq!(made["hosts"][1], "10.0.0.7");
+    assert!(
+        folder
+            .text("tls/cert.pem")
+            .starts_with("-----BEGIN CERTIFICATE-----")
+    );
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let key = std::fs::metadata(folder.path("tls/key.pem")).expect("the key");
+        assert_eq!(key.permissions().mode() & 0o777, 0o600);
     }
-    assert!(options.len() >= 5, "{options:?}");
-    for option in options {
-        let known = help.contains(&format!("--{option} "));
-        assert!(known, "undertone serve has no --{option}");
+    folder.refuses(
+        "
+        $ identity certificate --out tls
+        tls/cert.pem is there already
+        $ identity certificate --out other --host _ä
+        must be names and addresses
+        ",
+    );
+}
+
+#[test]
+#[ignore = "slow"]
+fn a_device_trusts_a_test_certificate_and_shows_its_state_while_it_runs_and_ends_with_its_task() {
+    // The device has too few texts, so it looks at the board every two seconds and takes no part.
+    let folder = service_of(&[("min_examples = 1", "min_examples = 60")]);
+    folder.succeed("identity certificate --out tls");
+    let server = Server::start(&folder, "--tls tls/cert.pem,tls/key.pem");
+    let url = server.url.replace("127.0.0.1", "localhost");
+    let invited = invitations(&folder, 1);
+    folder.refuse(
+        format!(
+            "device enrol --folder device-0 --server {url} --population demo --keys keys.json --floors federated-floors.toml \
+             --invitation {}",
+            invited[0]
+        ),
+        "certificate",
+    );
+    enrol(&folder, 0, &invited[0], &format!("{url} --root tls/cert.pem"));
+    folder.succeed("task activate federated --data service");
+    let mut device = folder
+        .command("device run --folder device-0 --keep-running --exit")
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("starting");
+    // The device must have seen the task before it ends.
+    let mut lines = BufReader::new(device.stderr.take().expect("standard error")).lines();
+    assert!(
+        lines.any(|line| line.expect("a line").contains("too few examples")),
+        "the device has ended"
+    );
+    let rest = std::thread::spawn(move || lines.for_each(drop));
+    let shown = folder.json("device status --folder device-0");
+    assert_eq!(
+        (&shown["running"], &shown["enrolled"]),
+        (&Value::from(true), &Value::from(true))
+    );
+    folder.show(
+        "device status --folder device-0",
+        "the process that runs this device",
+    );
+    folder.refuse("device predict --folder device-0 the", "open in another process");
+    folder.refuse(
+        "task export federated out --data service",
+        "task federated must be ended before its export; 0 of 4 rounds are released ... task stop federated ... got active task",
+    );
+    folder.succeed("task stop federated --data service");
+    let until = std::time::Instant::now() + PATIENCE;
+    while device.try_wait().expect("waiting").is_none() {
+        assert!(std::time::Instant::now() < until, "the device goes on");
+        std::thread::sleep(std::time::Duration::from_millis(100));
     }
+    rest.join().expect("the lines of the device");
+    assert_eq!(folder.json("device status --folder device-0")["running"], false);
+    let forgotten = folder.json("device forget --folder device-0 --yes");
+    assert!(
+        forgotten.is_object() && !folder.path("device-0").exists(),
+        "{forgotten}"
+    );
+}
+
+#[test]
+fn a_task_that_cannot_learn_is_warned_of_when_it_is_created_shown_estimated_and_exported() {
+    let folder = service();
+    folder.write("rates.toml", RATES);
+    let words = "The noise will drown what this run learns";
+    let errors = |line: &str| {
+        let run = folder.run(line);
+        assert!(run.status.success(), "{line}");
+        String::from_utf8(run.stderr).expect("UTF-8")
+    };
+    for line in [
+        "task create federated.toml --data other --population demo",
+        "task show federated --data service",
+        "task estimate federated.toml --rates rates.toml",
+    ] {
+        assert!(errors(line).contains(words), "{line}: {}", errors(line));
+    }
+    assert!(
+        folder.json("task show federated --data service")["warning"]
+            .as_str()
+            .is_some_and(|warning| warning.contains(words))
+    );
+    folder.refuse(
+        "task export federated out --data service",
+        "task federated must be ended before its export; 0 of 4 rounds are released ... task activate federated ... got draft task",
+    );
+    folder.succeed("task activate federated --data service");
+    folder.succeed("task stop federated --data service");
+    assert!(errors("task export federated out --data service").contains(words));
 }

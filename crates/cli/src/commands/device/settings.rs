@@ -47,8 +47,12 @@ impl Settings {
 
     /// Deletes what this command wrote into the folder of a device, and the folder where nothing else is in it.
     pub(super) fn delete(folder: &Path) -> anyhow::Result<()> {
-        let path = folder.join(FILE);
-        std::fs::remove_file(&path).with_context(|| format!("cannot delete {}", path.display()))?;
+        for name in [super::state::FILE, FILE] {
+            let path = folder.join(name);
+            if files::exists(&path) {
+                std::fs::remove_file(&path).with_context(|| format!("cannot delete {}", path.display()))?;
+            }
+        }
         for empty in [folder.join(KEYS), PathBuf::from(folder)] {
             // A folder with files of somebody else stays.
             let _ = std::fs::remove_dir(empty);

@@ -1,9 +1,11 @@
 //! Sessions and devices as text and as JSON.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 use undertone_device::{
-    Clock, Ended, Evaluation, HeldModel, Ineligible, Outcome, Participation, Prediction, Status, SystemClock,
-    verdict_name,
+    Clock, Device, Ended, Evaluation, HeldModel, Ineligible, Outcome, Participation, Prediction, Status,
+    SystemClock, verdict_name,
 };
 use undertone_present::numbers::{grouped, hex, number};
 use undertone_protocol::Verdict;
@@ -181,12 +183,12 @@ impl EvaluationView {
 }
 
 /// A device.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StatusView {
     /// The public key.
     device: String,
     /// The subject of the certificate: by it an operator can bar the person of this device.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
     enrolled: bool,
     session_keys: usize,
@@ -195,26 +197,53 @@ pub(super) struct StatusView {
     spent_rho: f64,
     wake_ms: u64,
     participations: Vec<ParticipationView>,
+    /// The time of this state, in milliseconds since 1970.
+    as_of_ms: u64,
+    /// `true` if another process runs the device now.
+    #[serde(default)]
+    running: bool,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct ParticipationView {
     task: String,
     round: u64,
     attempt: u32,
     at_ms: u64,
     /// `begun`, `committed`, or the verdict of the service.
-    progress: &'static str,
+    progress: Cow<'static, str>,
 }
 
 impl StatusView {
-    pub(super) fn new(
+    /// The state of an open device.
+    pub(super) fn of(device: &Device) -> anyhow::Result<Self> {
+        let (status, participations) = (device.status()?, device.participations()?);
+        let subject = device.subject()?;
+        Ok(Self::new(
+            &device.public_key(),
+            subject.as_ref(),
+            &status,
+            &participations,
+        ))
+    }
+
+    /// The state that a process which runs the device has left.
+    pub(super) fn while_running(self) -> Self {
+        Self {
+            running: true,
+            ..self
+        }
+    }
+
+    fn new(
         key: &[u8],
         subject: Option<&[u8; 32]>,
         status: &Status,
         participations: &[Participation],
     ) -> Self {
         Self {
+            as_of_ms: SystemClock.now_ms(),
+            running: false,
             device: hex(key),
             subject: subject.map(|subject| hex(subject)),
             enrolled: status.enrolled,
@@ -230,7 +259,7 @@ impl StatusView {
                     round: row.round,
                     attempt: row.attempt,
                     at_ms: row.at_ms,
-                    progress: row.progress.name(),
+                    progress: row.progress.name().into(),
                 })
                 .collect(),
         }
@@ -255,6 +284,16 @@ impl StatusView {
         ];
         if let Some(subject) = &self.subject {
             rows.insert(1, ("person", subject.clone()));
+        }
+        if self.running {
+            let seconds = SystemClock.now_ms().saturating_sub(self.as_of_ms) / 1000;
+            rows.insert(
+                0,
+                (
+                    "state",
+                    format!("of {seconds} s ago, before the session of the process that runs this device"),
+                ),
+            );
         }
         if self.wake_ms > 0 {
             rows.push(("next session", format!("in {}", wait(self.wake_ms))));

@@ -60,6 +60,9 @@ struct Document<'a> {
     rates_from: Source,
     rates: Rates,
     estimate: &'a Estimate,
+    /// The warning that the noise leaves nothing of what the task learns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<&'a str>,
 }
 
 /// Estimates a task, and refuses one that cannot be done.
@@ -116,8 +119,13 @@ pub(super) fn run(args: &EstimateArgs, output: &Output) -> anyhow::Result<()> {
         },
         rates,
         estimate: &found,
+        warning: sized.warning.as_deref(),
     };
     output.show(&document, || facts(rows(&document)))?;
+    document
+        .warning
+        .into_iter()
+        .for_each(|warning| output.warn(warning));
     output.note(match document.rates_from {
         Source::Calibrated => {
             "training and encoding were timed on this machine for two seconds; the rates of the server are those of the project's \
