@@ -34,6 +34,22 @@ pub struct FolderBlobs {
     next: AtomicU64,
 }
 
+/// A file that is open while it is read alone. A slow client of a service, which reads a piece now and then, holds no descriptor by it.
+struct Pieces {
+    path: PathBuf,
+    offset: u64,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut file = File::open(&self.path)?;
+        file.seek(SeekFrom::Start(self.offset))?;
+        let length = file.read(into)?;
+        self.offset += length as u64;
+        Ok(length)
+    }
+}
+
 impl FolderBlobs {
     /// Opens a folder, and creates it where there is none. Checks that the file system creates a name only where it is absent.
     ///
@@ -251,7 +267,7 @@ impl Blobs for FolderBlobs {
 
     fn get(&self, digest: &Digest32, offset: u64) -> Result<BlobReader> {
         let path = self.blob(digest);
-        let Some(mut file) = open(&path)? else {
+        let Some(file) = open(&path)? else {
             return Err(missing(&path));
         };
         let length = file.metadata().map_err(io("reading", &path))?.len();
@@ -259,10 +275,10 @@ impl Blobs for FolderBlobs {
             let path = path.display().to_string();
             return Err(BlobError::Range { path, length, offset });
         }
-        file.seek(SeekFrom::Start(offset)).map_err(io("reading", &path))?;
+        drop(file);
         Ok(BlobReader {
             length,
-            bytes: Box::new(file),
+            bytes: Box::new(Pieces { path, offset }),
         })
     }
 

@@ -220,6 +220,11 @@ impl Server {
         url(&name)
     }
 
+    /// Starts a server again that was stopped.
+    pub(crate) fn again(&mut self) {
+        self.up();
+    }
+
     /// Ends the server for good.
     pub(crate) fn stop(&mut self, mode: &str) {
         self.down(mode);
