@@ -3,6 +3,7 @@
 //! This binary is glue: every command reads its arguments, calls a library crate and shows the result.
 
 mod commands;
+mod descriptors;
 mod log;
 #[cfg(feature = "otlp")]
 mod otlp;
@@ -131,7 +132,7 @@ enum Command {
     /// The server assigns devices to rounds, adds up their updates and releases each round exactly once. Progress goes to standard
     /// error. SIGTERM or Ctrl-C ends it in order: a release is finished, other attempts are abandoned, and their participants count.
     /// The log is JSON, one event per line, unless standard error is a terminal. `UNDERTONE_LOG` chooses its events.
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Create, plan, start, watch and export the tasks of a service.
     ///
     /// The commands work on the data folder itself, or through the server that has it open.

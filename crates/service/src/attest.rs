@@ -13,6 +13,7 @@ use undertone_protocol::{Code, Digest32, Problem, RetryWindow, digest_of};
 use undertone_store::{Millis, Store};
 
 use crate::identity::{DAY, Member};
+use crate::trouble::Seldom;
 
 pub use webhook::Webhook;
 
@@ -179,7 +180,10 @@ impl Admissions {
                 }
                 Err(AttestError::Refused(reason)) => return Err(refused(reason)),
                 Err(AttestError::Unavailable(reason)) => {
-                    tracing::warn!(reason, "the evidence of a device could not be judged");
+                    static UNJUDGED: Seldom = Seldom::new();
+                    if let Some(left_out) = UNJUDGED.speaks() {
+                        tracing::warn!(reason, left_out, "the evidence of a device could not be judged");
+                    }
                     return Err(Problem::new(
                         Code::Busy,
                         "the evidence of the platform cannot be judged now",

@@ -29,6 +29,18 @@ const BASE_MEMORY: f64 = 300e6;
 /// The default limit of memory for uploads on their way, `serve --spool-ram`.
 const SPOOL_RAM: f64 = 2.147_483_648e9;
 
+/// The default of `serve --bodies-ram`, in bytes.
+const BODIES_RAM: f64 = crate::capacity::DEFAULT_IN_FLIGHT as f64;
+
+/// Max memory of a download, in bytes.
+const DOWNLOAD: f64 = crate::capacity::DOWNLOAD_MEMORY as f64;
+
+/// Bytes of the largest body of a request of a device.
+const BODY: f64 = undertone_protocol::limits::MAX_CHUNK as f64;
+
+/// Memory of an open connection with its buffers, over TLS, in bytes.
+const CONNECTION: f64 = 64e3;
+
 /// Vectors of `f64` per parameter in memory during a release, without the buffers of the noise.
 const VECTORS: f64 = 4.0;
 
@@ -162,8 +174,10 @@ pub struct ServerCost {
     pub core_seconds: f64,
     /// Number of cores.
     pub cores: f64,
-    /// Memory in bytes, with the default limit for uploads on their way.
+    /// Memory in bytes, with the default limits for uploads on their way and for bodies that are being received.
     pub memory_bytes: f64,
+    /// Downloads that are open at one time. `serve --max-downloads` must allow them.
+    pub downloads: f64,
     /// Uploads on their way at one time, in bytes. The part beyond the limit of memory stands in an encrypted temporary file.
     pub spool_bytes: f64,
     /// Bytes to devices per round.
@@ -226,7 +240,8 @@ pub fn estimate(shape: &TaskShape, conditions: &PopulationAssumptions, rates: &R
     let timer = shape.timer_s * sessions / eligible;
     let round = (selection + device.session_seconds + release).max(timer);
     let sending = device.up_bytes * 8.0 / (conditions.upload_mbps * 1e6);
-    let server = server(shape, rates, &device, sessions, (round, sending), rounds);
+    let loading = device.down_bytes * 8.0 / (conditions.download_mbps * 1e6);
+    let server = server(shape, rates, &device, sessions, (round, loading, sending), rounds);
 
     let mut obstacles = Vec::new();
     let short = |name: &str, wanted: f64| {
@@ -320,13 +335,13 @@ fn device(
     }
 }
 
-/// The server of rounds of `round` seconds, in which a device sends for `sending` seconds.
+/// The server of rounds of `round` seconds, in which a device loads for `loading` seconds and sends for `sending` seconds.
 fn server(
     shape: &TaskShape,
     rates: &Rates,
     device: &DeviceCost,
     sessions: f64,
-    (round, sending): (f64, f64),
+    (round, loading, sending): (f64, f64, f64),
     rounds: f64,
 ) -> ServerCost {
     let checkins = shape.checkins_per_needed * sessions;
@@ -344,14 +359,23 @@ fn server(
         + checkins * (1.0 / rates.checkins_per_core_s + 1.0 / rates.boards_per_core_s)
         + parameters * rates.release_s_per_parameter
         + secure;
-    // Uploads that are on their way at one time, by Little's law: the rate of uploads times the time of one.
-    let on_their_way = (sessions / round * sending).min(sessions);
+    // What is on its way at one time, by Little's law: the rate of devices times the time of one.
+    let at_one_time = |seconds: f64| (sessions / round * seconds).min(sessions);
+    let (on_their_way, downloads) = (at_one_time(sending), at_one_time(loading));
+    let bodies = (on_their_way * BODY.min(device.up_bytes)).min(BODIES_RAM);
+    let connections = at_one_time(device.session_seconds) * CONNECTION;
     let spool = on_their_way * device.up_bytes;
     let buffers = f64::from(shape.noise_buffers);
     ServerCost {
         core_seconds,
         cores: (core_seconds / round / UTILISATION).ceil().max(1.0),
-        memory_bytes: BASE_MEMORY + 8.0 * length * (VECTORS + buffers) + spool.min(SPOOL_RAM),
+        memory_bytes: BASE_MEMORY
+            + 8.0 * length * (VECTORS + buffers)
+            + spool.min(SPOOL_RAM)
+            + bodies
+            + downloads * DOWNLOAD
+            + connections,
+        downloads,
         spool_bytes: spool,
         egress_bytes: egress,
         ingress_bytes: ingress,

@@ -1,6 +1,7 @@
 //! A service that runs in this process: its listeners, and the threads that do what is due.
 
 mod several;
+mod watch;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,18 +11,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
+use tokio::sync::watch as channel;
+use undertone_store::StoreError;
 
 use crate::admin::listener::{self, AdminFile};
 use crate::admin::{Doors, Guarantees, Reader, check_identity};
 use crate::capacity::Capacity;
 use crate::cluster::ClusterConfig;
 use crate::error::{Result, ServiceError};
-use crate::http::{self, Listener};
+use crate::http::{self, Connections, Listener};
 use crate::identity::Identity;
 use crate::room::Shared;
 use crate::server::Service;
 use crate::task::Task;
+use crate::trouble::Seldom;
 
 /// The time between two looks at what is due.
 const TICK: Duration = Duration::from_millis(100);
@@ -34,6 +37,9 @@ const DRAIN: Duration = Duration::from_secs(8);
 
 /// The time for threads that still work on a request at the end.
 const ABANDON: Duration = Duration::from_secs(2);
+
+/// Connections of operators that are open at one time, and of probes.
+const OPERATORS: usize = 64;
 
 /// The configuration of a host.
 #[derive(Debug, Clone)]
@@ -55,7 +61,7 @@ pub struct Host {
     runtime: Option<Runtime>,
     ticker: Option<JoinHandle<()>>,
     stopping: Arc<AtomicBool>,
-    closed: watch::Sender<bool>,
+    closed: channel::Sender<bool>,
     serving: Vec<tokio::task::JoinHandle<()>>,
     address: SocketAddr,
     /// The address of the listener of operators, such as `http://127.0.0.1:4000`.
@@ -119,9 +125,13 @@ impl Host {
     ) -> Result<Self> {
         for row in shared.store.tasks()? {
             use undertone_protocol::TaskState::{Active, Paused};
-            if matches!(row.state, Active | Paused) {
-                let task = Task::load(&row, shared.blobs.as_ref(), &shared.keys)?;
-                check_identity(&task, config.identity)?;
+            if !matches!(row.state, Active | Paused) {
+                continue;
+            }
+            match Task::load(&row, shared.blobs.as_ref(), &shared.keys) {
+                Ok(task) => check_identity(&task, config.identity)?,
+                // The task is not led, which its state says; the others start.
+                Err(error) => tracing::warn!(task = %row.task.id, %error, "a task cannot be read"),
             }
         }
         let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -138,6 +148,7 @@ impl Host {
             false => None,
         };
         let operators = runtime.block_on(Listener::bind(admin, None))?;
+        let operators = operators.within(Arc::new(Connections::new(OPERATORS, None)));
         let admin = AdminFile::fresh(operators.address()?)?;
         capacity.spool_folder.get_or_insert_with(|| folder.to_owned());
         let service = Arc::new(Service::with_capacity(shared, config.identity, &capacity)?);
@@ -156,14 +167,14 @@ impl Host {
             (None, Some((_, listener))) => listener.address()?,
             (None, None) => operators.address()?,
         };
-        let (closed, _) = watch::channel(false);
-        let ended = |mut receiver: watch::Receiver<bool>| async move {
+        let (closed, _) = channel::channel(false);
+        let ended = |mut receiver: channel::Receiver<bool>| async move {
             // The sender lives as long as the host.
             let _ = receiver.wait_for(|closed| *closed).await;
         };
         let doors = Arc::new(Doors::default());
         let guarantees = Arc::new(Guarantees::default());
-        let figures = Reader::new(service.clone(), guarantees.clone());
+        let figures = Reader::new(service.clone(), guarantees.clone(), folder);
         let mut serving = vec![runtime.spawn(operators.serve(
             listener::routes(
                 service.clone(),
@@ -180,6 +191,7 @@ impl Host {
                 None => http::routes(service.clone()),
                 Some(cluster) => http::front_routes(service.clone(), cluster.clone()),
             };
+            let devices = devices.within(service.connections().clone());
             serving.push(runtime.spawn(devices.serve(routes, ended(closed.subscribe()))));
         }
         if let Some((cluster, listener)) = joined {
@@ -191,7 +203,8 @@ impl Host {
             .name("undertone-tasks".to_owned())
             .spawn({
                 let (service, stopping) = (service.clone(), stopping.clone());
-                move || tick(&service, &stopping)
+                let mut watch = watch::Watch::new(folder, capacity.disk_floor);
+                move || tick(&service, &stopping, &mut watch)
             })
             .map_err(|error| ServiceError::io("start a thread of", folder, error))?;
         let host = Self {
@@ -239,6 +252,7 @@ impl Host {
             return Ok(self.address);
         };
         let listener = runtime.block_on(Listener::bind(address, None))?;
+        let listener = listener.within(Arc::new(Connections::new(OPERATORS, None)));
         let address = listener.address()?;
         let mut closed = self.closed.subscribe();
         let ended = async move {
@@ -318,11 +332,13 @@ impl Drop for Host {
 }
 
 /// Does what is due until the host stops.
-fn tick(service: &Service, stopping: &AtomicBool) {
+fn tick(service: &Service, stopping: &AtomicBool, watch: &mut watch::Watch) {
+    static FAILED: Seldom = Seldom::new();
     let mut swept = Instant::now();
     while !stopping.load(Ordering::Acquire) {
+        watch.look(service);
         if let Err(error) = service.tick() {
-            tracing::error!(%error, "the tasks could not go on");
+            report(&FAILED, &error, "the tasks could not go on");
         }
         if swept.elapsed() >= SWEEP {
             swept = Instant::now();
@@ -334,5 +350,15 @@ fn tick(service: &Service, stopping: &AtomicBool) {
             }
         }
         std::thread::park_timeout(TICK);
+    }
+}
+
+/// Logs a failure of a thread that goes on, once a minute. A store that does not answer has been logged as a trouble.
+fn report(seldom: &Seldom, error: &ServiceError, what: &'static str) {
+    if matches!(error, ServiceError::Store(StoreError::Unavailable { .. })) {
+        return;
+    }
+    if let Some(left_out) = seldom.speaks() {
+        tracing::error!(%error, left_out, "{what}");
     }
 }

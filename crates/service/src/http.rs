@@ -2,8 +2,11 @@
 
 mod bodies;
 mod cluster;
+mod connections;
+mod downloads;
 mod idle;
 mod listener;
+mod rates;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +22,21 @@ use undertone_protocol::{
     PROTOCOL_HEADER, Problem, SIGNATURE_HEADER, Versions, check_in_reply, limits, next, read,
     read_checksum_header, write,
 };
+use undertone_store::BlobReader;
 
 use crate::identity::unhex;
 use crate::room::{Claims, Reply, Room};
 use crate::scrub::scrubbed;
 use crate::server::Service;
-pub(crate) use bodies::DEFAULT_IN_FLIGHT;
 pub(crate) use bodies::InFlight;
-use bodies::{Bodies, Pieces};
+use bodies::{Bodies, Pieces, Sender};
 pub(crate) use cluster::{front_routes, peer_routes};
+use connections::Connection;
+pub(crate) use connections::Connections;
+use downloads::Download;
+pub(crate) use downloads::Downloads;
 pub use listener::Listener;
+pub(crate) use rates::Rates;
 
 /// The longest wait of a poll.
 const MAX_WAIT: Duration = Duration::from_secs(25);
@@ -51,12 +59,16 @@ pub fn routes_of(service: Arc<Service>, versions: Versions) -> Router {
 
 /// The routes of devices, under this limit for bodies on their way.
 fn routes_within(service: Arc<Service>, versions: Versions, in_flight: &InFlight) -> Router {
-    let limited = |max: usize| Bodies {
+    let limited = |max: usize, sender: Sender| Bodies {
         in_flight: in_flight.clone(),
         max,
+        sender,
     };
-    let received = |max: usize| axum::middleware::from_fn_with_state(limited(max), bodies::receive);
-    let chunks = axum::middleware::from_fn_with_state(limited(limits::MAX_CHUNK), bodies::receive_pieces);
+    let received =
+        |max: usize, sender| axum::middleware::from_fn_with_state(limited(max, sender), bodies::receive);
+    let chunks = limited(limits::MAX_CHUNK, Sender::Session);
+    let chunks = axum::middleware::from_fn_with_state(chunks, bodies::receive_pieces);
+    let limit = |act| axum::middleware::from_fn_with_state((service.clone(), act), rates::of_act);
     let session = Router::new()
         .route("/join", post(join))
         .route("/next", get(next_step))
@@ -66,20 +78,28 @@ fn routes_within(service: Arc<Service>, versions: Versions, in_flight: &InFlight
         .route("/commit", post(commit))
         .route("/abort", post(abort))
         .layer(DefaultBodyLimit::max(limits::MAX_SECAGG))
-        .layer(received(limits::MAX_SECAGG))
-        .route("/upload", put(upload).head(offset).layer(chunks));
+        .layer(received(limits::MAX_SECAGG, Sender::Session))
+        .route("/upload", put(upload).head(offset).layer(chunks))
+        .layer(axum::middleware::from_fn_with_state(service.clone(), known));
     let population = Router::new()
         .route("/board", get(board))
-        .route("/enrol", post(enrol))
-        .route("/session-keys", post(session_keys))
-        .route("/check-in", post(check_in))
+        .route("/enrol", post(enrol).layer(limit(rates::Act::Enrol)))
+        .route(
+            "/session-keys",
+            post(session_keys).layer(limit(rates::Act::Enrol)),
+        )
+        .route("/check-in", post(check_in).layer(limit(rates::Act::CheckIn)))
         .layer(DefaultBodyLimit::max(limits::MAX_MESSAGE))
-        .layer(received(limits::MAX_MESSAGE));
+        .layer(received(limits::MAX_MESSAGE, Sender::Anybody));
     Router::new()
         .nest("/v1/p/{population}", population)
         .nest("/v1/agg/0/{session}", session)
         .route("/v1/blobs/{digest}", get(blob))
         .layer(axum::middleware::from_fn_with_state(versions, version))
+        .layer(axum::middleware::from_fn_with_state(
+            service.clone(),
+            rates::per_address,
+        ))
         .route("/healthz", get(|| async { "ok\n" }))
         .with_state(service)
 }
@@ -215,13 +235,30 @@ async fn check_in(
     Ok(protobuf(write(&reply)))
 }
 
-async fn blob(State(service): Shared, Path(digest): Path<String>, headers: HeaderMap) -> Answer {
-    let missing = || Problem::new(Code::NotFound, "there is no blob of this digest");
+async fn blob(
+    State(service): Shared,
+    Path(digest): Path<String>,
+    connection: Option<Extension<Arc<Connection>>>,
+    headers: HeaderMap,
+) -> Answer {
     let digest: Digest32 = unhex(&digest)
         .and_then(|bytes| bytes.try_into().ok())
-        .ok_or_else(missing)?;
-    let bytes = blocking(move || service.blob(&digest)).await?;
-    let length = bytes.len();
+        .ok_or_else(downloads::missing)?;
+    let place = service.downloads().place()?;
+    let asked = service.clone();
+    blocking(move || asked.may_read(&digest)).await?;
+    let blobs = service.shared().blobs.clone();
+    let length = service.downloads().length(&blobs, digest).await?;
+    let body = async |from: u64| {
+        let reader = blocking(move || blobs.get(&digest, from).map_err(|_| downloads::missing())).await;
+        let same = |reader: &BlobReader| reader.length == length;
+        let Some(reader) = reader.ok().filter(same) else {
+            service.downloads().forget(&digest);
+            return Err(Refused(downloads::missing()));
+        };
+        let connection = connection.map(|Extension(connection)| connection.download());
+        Ok(Download::body(reader, length - from, connection, place))
+    };
     let fixed = [
         (header::CACHE_CONTROL, "max-age=31536000, immutable"),
         (header::ACCEPT_RANGES, "bytes"),
@@ -230,15 +267,18 @@ async fn blob(State(service): Shared, Path(digest): Path<String>, headers: Heade
     match range
         .strip_prefix("bytes=")
         .and_then(|range| range.strip_suffix('-'))
-        .map(str::parse::<usize>)
+        .map(str::parse::<u64>)
     {
         Some(Ok(from)) if from < length => {
             let content = format!("bytes {from}-{}/{length}", length - 1);
-            let part = Body::from(Bytes::from(bytes).slice(from..));
+            let part = body(from).await?;
             Ok((
                 StatusCode::PARTIAL_CONTENT,
                 fixed,
-                [(header::CONTENT_RANGE, content)],
+                [
+                    (header::CONTENT_RANGE, content),
+                    (header::CONTENT_LENGTH, (length - from).to_string()),
+                ],
                 part,
             )
                 .into_response())
@@ -251,7 +291,10 @@ async fn blob(State(service): Shared, Path(digest): Path<String>, headers: Heade
             )
                 .into_response())
         }
-        _ => Ok((fixed, Body::from(bytes)).into_response()),
+        _ => {
+            let whole = body(0).await?;
+            Ok((fixed, [(header::CONTENT_LENGTH, length.to_string())], whole).into_response())
+        }
     }
 }
 
@@ -268,6 +311,26 @@ fn named(session: &str, headers: &HeaderMap) -> Reply<(Vec<u8>, Vec<u8>)> {
 async fn session(service: Arc<Service>, session: &str, headers: &HeaderMap) -> Reply<(Arc<Room>, Claims)> {
     let (token, name) = named(session, headers)?;
     blocking(move || service.session(&token, &name)).await
+}
+
+/// Refuses a body of a session that nobody has before it is received.
+async fn known(
+    State(service): Shared,
+    Path(name): Path<String>,
+    request: axum::extract::Request,
+    then: axum::middleware::Next,
+) -> Response {
+    // What has no body is checked by its handler.
+    if axum::body::HttpBody::is_end_stream(request.body()) {
+        return then.run(request).await;
+    }
+    match session(service, &name, request.headers()).await {
+        Ok(_) => then.run(request).await,
+        Err(problem) => {
+            bodies::throw_away(request.into_body(), limits::MAX_SECAGG).await;
+            Refused(problem).into_response()
+        }
+    }
 }
 
 async fn join(State(service): Shared, Path(name): Path<String>, headers: HeaderMap, body: Bytes) -> Answer {

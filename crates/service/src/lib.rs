@@ -12,7 +12,7 @@
 //! | [`server`], [`http`], [`tls`] | the routes of devices and their listeners |
 //! | [`host`], [`capacity`], [`spool`], [`data_folder`] | a service in this process, its share of the machine, and its folder |
 //! | [`cluster`] | several processes of one service |
-//! | [`admin`], [`metrics`] | operations and figures for operators |
+//! | [`admin`], [`metrics`], [`trouble`] | operations, figures and states for operators |
 //! | [`backup`] | backups, and the way back |
 //! | [`estimate`] | the size of a task before it starts |
 //! | [`parity`] | tasks that repeat a simulation |
@@ -65,6 +65,7 @@ pub mod task;
 #[cfg(test)]
 mod test_world;
 pub mod tls;
+pub mod trouble;
 mod vouch;
 
 use failpoint::failpoint;

@@ -12,6 +12,7 @@ mod figure;
 mod funnel;
 mod observed;
 mod passage;
+mod process;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -33,6 +34,7 @@ pub use funnel::FunnelRow;
 pub(crate) use funnel::Funnels;
 pub(crate) use observed::{ObservedStore, name as reason_name};
 pub(crate) use passage::Passage;
+pub(crate) use process::{ProcessFigures, free_bytes, no_descriptor, process, resident_bytes, task_states};
 pub use text::{FigureKind, Sample, ShownFigure};
 pub(crate) use text::{TaskFigures, shown, text};
 use traces::Traces;

@@ -14,7 +14,7 @@ use undertone_protocol::{
     Assignment, CheckIn, Code, Digest32, Enrol, Enrolled, Problem, RequestSignature, RetryWindow,
     SessionCertificates, SessionKeys, Signed, TaskKind, TaskState, limits, read, write,
 };
-use undertone_store::{SessionId, StoreError, TaskId};
+use undertone_store::{Millis, SessionId, StoreError, TaskId};
 use zeroize::Zeroizing;
 
 use crate::attest::Admissions;
@@ -22,7 +22,7 @@ use crate::boards::Boards;
 use crate::capacity::Capacity;
 use crate::cluster::Cluster;
 use crate::error::{Result, ServiceError};
-use crate::http::InFlight;
+use crate::http::{Connections, Downloads, InFlight, Rates};
 use crate::identity::{self, DAY, Identity, IdentityRefusal, Issuer, IssuerKeys, Member};
 use crate::keys::random;
 use crate::metrics::{Metrics, ObservedStore};
@@ -31,17 +31,25 @@ use crate::room::{Claims, LeftOver, Reply, Room, Shared};
 use crate::spool::Spool;
 use crate::task::{self, Task};
 use crate::tls::ServerCertificate;
+use crate::trouble::Troubles;
 
 pub(crate) use several::CheckedIn;
 
 /// Session certificates that a subject may have per day of a window.
 const CERTIFICATES_PER_DAY: u32 = 8;
 
+/// The time until a task that could not go on is led again, in milliseconds of the store.
+const RETRY: Millis = 1000;
+
 /// A service in one process. Its methods block; listeners give them a thread.
 pub struct Service {
     shared: Arc<Shared>,
     spool: Arc<Spool>,
     in_flight: InFlight,
+    downloads: Downloads,
+    rates: Rates,
+    /// The connections of devices.
+    connections: Arc<Connections>,
     /// The certificate of TLS that the listener shows.
     certificate: OnceLock<Arc<ServerCertificate>>,
     /// One permit per update that is checked and added.
@@ -66,6 +74,9 @@ pub struct Service {
     /// `true` once the service assigns nobody any more.
     closed: AtomicBool,
     metrics: Arc<Metrics>,
+    troubles: Arc<Troubles>,
+    /// Times of the next tries to lead tasks that could not go on.
+    retries: Mutex<BTreeMap<TaskId, Millis>>,
 }
 
 impl std::fmt::Debug for Service {
@@ -88,6 +99,11 @@ fn store(error: StoreError) -> Problem {
     Problem::from(ServiceError::from(error))
 }
 
+/// `true` for a task that a process leads.
+fn is_live(state: TaskState) -> bool {
+    matches!(state, TaskState::Active | TaskState::Paused)
+}
+
 impl Service {
     /// A service over a store. It leads no task yet.
     ///
@@ -105,7 +121,12 @@ impl Service {
         let folder = capacity.spool_folder.clone();
         let spool = Spool::new(capacity.spool_ram, &folder.unwrap_or_else(std::env::temp_dir))?;
         let metrics = Arc::new(Metrics::default());
-        shared.store = Arc::new(ObservedStore::new(shared.store, metrics.clone()));
+        let troubles = Arc::new(Troubles::default());
+        shared.store = Arc::new(ObservedStore::new(
+            shared.store,
+            metrics.clone(),
+            troubles.clone(),
+        ));
         let issuers = IssuerKeys::of(&shared.keys);
         Ok(Self {
             issuers,
@@ -114,6 +135,9 @@ impl Service {
             closed_admissions: Admissions::default(),
             spool: Arc::new(spool),
             in_flight: InFlight::new(capacity.in_flight),
+            downloads: Downloads::new(capacity.downloads),
+            rates: Rates::new(&capacity.rates),
+            connections: Arc::new(Connections::new(capacity.connections(), Some(troubles.clone()))),
             certificate: OnceLock::new(),
             workers: Semaphore::new(capacity.workers.clamp(1, Semaphore::MAX_PERMITS)),
             token: Zeroizing::new(random()?),
@@ -126,6 +150,8 @@ impl Service {
             elsewhere: RwLock::default(),
             closed: AtomicBool::new(false),
             metrics,
+            troubles,
+            retries: Mutex::default(),
         })
     }
 
@@ -149,6 +175,12 @@ impl Service {
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
+    }
+
+    /// The troubles that this process is in.
+    #[must_use]
+    pub fn troubles(&self) -> &Arc<Troubles> {
+        &self.troubles
     }
 
     /// The things that all tasks share.
@@ -179,6 +211,21 @@ impl Service {
         &self.in_flight
     }
 
+    /// The places of downloads.
+    pub(crate) fn downloads(&self) -> &Downloads {
+        &self.downloads
+    }
+
+    /// The rates that clients must keep to.
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.rates
+    }
+
+    /// The places of connections of devices.
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.connections
+    }
+
     /// Shows the end of this certificate among the figures. The first call counts.
     pub fn shows(&self, certificate: Arc<ServerCertificate>) {
         // A certificate that is read again stays the same value.
@@ -198,6 +245,11 @@ impl Service {
         self.certificate.get().ok_or_else(none)?.reload()
     }
 
+    /// The end of the certificate of TLS, where it is known.
+    pub(crate) fn certificate_ends(&self) -> Option<Millis> {
+        self.certificate.get()?.ends()
+    }
+
     /// One permit per update that may be checked and added at one time.
     pub(crate) fn workers(&self) -> &Semaphore {
         &self.workers
@@ -215,7 +267,7 @@ impl Service {
         let rows = self.shared.store.tasks()?;
         for row in &rows {
             let room = self.room(row.task.id);
-            let live = matches!(row.state, TaskState::Active | TaskState::Paused);
+            let live = is_live(row.state);
             if let Some(room) = &room
                 && self.must_leave(room)
             {
@@ -224,20 +276,25 @@ impl Service {
             }
             match (room, live) {
                 (None, true) if !self.may_lead(row) => {}
-                (None, true) => self.lead(row.task.id)?,
-                (Some(room), true) => {
-                    if let Err(error) = room.tick() {
-                        tracing::error!(task = %row.task.id, %error, "a task could not go on");
+                (None, true) if !self.may_retry(row.task.id) => {}
+                (None, true) => self.lead(row.task.id),
+                (Some(room), true) => match room.tick() {
+                    Ok(()) => self.goes_on(row.task.id),
+                    Err(error) => {
+                        self.stumbled(row.task.id, &error);
                         self.keep_left_over(row.task.id, &room);
                         self.leave(row.task.id);
                     }
-                }
+                },
                 // The devices of the last round learn their verdicts.
                 (Some(room), false) if row.state == TaskState::Completed && room.has_verdicts() => {}
                 (Some(_), false) => self.leave(row.task.id),
                 (None, false) => {}
             }
         }
+        let live = |id: TaskId| rows.iter().any(|row| row.task.id == id && is_live(row.state));
+        self.troubles.keep_tasks(live);
+        self.retries().retain(|id, _| live(*id));
         self.look_elsewhere(rows);
         Ok(())
     }
@@ -253,19 +310,53 @@ impl Service {
         }
     }
 
-    fn lead(&self, id: TaskId) -> Result<()> {
-        let row = self.shared.store.task(id)?;
-        let led =
-            Task::load(&row, self.shared.blobs.as_ref(), &self.shared.keys).and_then(|task| self.led(task));
-        match led {
+    fn lead(&self, id: TaskId) {
+        let led = || {
+            let row = self.shared.store.task(id)?;
+            let task = Task::load(&row, self.shared.blobs.as_ref(), &self.shared.keys)?;
+            self.led(task)
+        };
+        match led() {
             Ok(Some(room)) => {
                 room.report_to(self.metrics.clone());
                 self.write_rooms().insert(id, room);
             }
             Ok(None) => {}
-            Err(error) => tracing::error!(task = %id, %error, "a task cannot be led"),
+            Err(error) => self.stumbled(id, &error),
         }
-        Ok(())
+    }
+
+    fn retries(&self) -> std::sync::MutexGuard<'_, BTreeMap<TaskId, Millis>> {
+        self.retries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `true` unless the task could not go on a moment ago.
+    fn may_retry(&self, id: TaskId) -> bool {
+        let now = self.shared.store.now();
+        self.retries().get(&id).is_none_or(|at| *at <= now)
+    }
+
+    fn goes_on(&self, id: TaskId) {
+        self.retries().remove(&id);
+        self.troubles.task_works(id);
+    }
+
+    /// A task could not go on. It is led again after a moment, and the others go on.
+    pub(crate) fn stumbled(&self, id: TaskId, error: &ServiceError) {
+        // The first failure may be over with the room that had it.
+        let now = self.shared.store.now();
+        self.retries()
+            .entry(id)
+            .and_modify(|at| *at = now + RETRY)
+            .or_insert(now);
+        match error {
+            // A store that does not answer is a trouble of the process, and no task's.
+            ServiceError::Store(StoreError::Unavailable { .. }) => {}
+            ServiceError::Store(StoreError::Fenced { .. }) => {
+                tracing::warn!(task = %id, %error, "another process leads the task");
+            }
+            _ => self.troubles.task_failed(id, error),
+        }
     }
 
     /// Destroys the keys of the pseudonyms of tasks that have ended and ask for it. A task does so at its end; this is for one that a
@@ -551,16 +642,25 @@ impl Service {
     /// [`Code::NotFound`] for any other digest.
     pub fn blob(&self, digest: &Digest32) -> Reply<Vec<u8>> {
         let missing = || Problem::new(Code::NotFound, "there is no blob of this digest");
+        self.may_read(digest)?;
+        crate::blobs::read(self.shared.blobs.as_ref(), digest).map_err(|_| missing())
+    }
+
+    /// Checks that devices may read a blob.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`].
+    pub(crate) fn may_read(&self, digest: &Digest32) -> Reply<()> {
         let part_of_task = self.rooms().iter().any(|room| {
             let task = room.task();
             task.vocabulary == *digest || undertone_protocol::digest_of(&task.plan) == *digest
         });
         // PRIVACY: the sealed state of the noise has a digest, too; it is no model of the store, so it is not served.
         let part_of_task = part_of_task || self.is_part_elsewhere(digest);
-        if !part_of_task && !self.shared.store.may_serve(digest).map_err(store)? {
-            return Err(missing());
+        match part_of_task || self.shared.store.may_serve(digest).map_err(store)? {
+            true => Ok(()),
+            false => Err(Problem::new(Code::NotFound, "there is no blob of this digest")),
         }
-        crate::blobs::read(self.shared.blobs.as_ref(), digest).map_err(|_| missing())
     }
 
     /// The purpose of a task, for listings.

@@ -63,6 +63,11 @@ impl World {
         Self::make(kind, goal, 4, &Capacity::default(), more)
     }
 
+    /// A task whose rounds end with four reports, in a service with this share of its machine.
+    pub(crate) fn of_capacity(capacity: &Capacity) -> Self {
+        Self::make(Kind::Memory, 4, 4, capacity, "")
+    }
+
     /// A task with a model of some records of the spool, in a service with this share of its machine.
     pub(crate) fn with_large_model(capacity: &Capacity) -> Self {
         Self::make(Kind::Memory, 4, 10_000, capacity, "")

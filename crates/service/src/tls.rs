@@ -1,5 +1,7 @@
 //! TLS of the listeners.
 
+mod end;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
@@ -9,6 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use undertone_store::Millis;
 use zeroize::Zeroizing;
 
 use crate::error::{Result, ServiceError};
@@ -42,6 +45,17 @@ impl ServerCertificate {
         let fresh = read(&self.certificates, &self.key)?;
         *self.present.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
+    }
+
+    /// The time at which the present certificate ends, in milliseconds since 1970; `None` where it cannot be read.
+    #[must_use]
+    pub fn ends(&self) -> Option<Millis> {
+        let present = self
+            .present
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        end::of(present.cert.first()?)
     }
 
     /// The settings of a listener with the present certificate.

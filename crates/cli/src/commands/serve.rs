@@ -1,36 +1,34 @@
 //! `undertone serve`: a federated service on one machine.
 
 mod admissions;
+mod limits;
+mod progress;
 mod reload;
 mod store_file;
 
-use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use serde::Serialize;
-use undertone_data::ByteSize;
-use undertone_present::numbers::{epsilon_delta, grouped, number};
+use undertone_present::numbers::{epsilon_delta, grouped};
 use undertone_protocol::TaskState;
 use undertone_service::admin::listener::TOKEN_FILE;
-use undertone_service::admin::{Admin, Figures, RoundView, TaskSummary};
-use undertone_service::capacity::Capacity;
+use undertone_service::admin::{Figures, TaskSummary};
 use undertone_service::cluster::{ClusterConfig, Roles};
 use undertone_service::host::{Host, HostConfig};
 use undertone_service::identity::Identity;
-use undertone_service::server::Service;
 use undertone_service::{data_folder, tls};
-use undertone_store::{Store, TaskId, TaskRow};
+use undertone_store::TaskRow;
 
 use super::demo;
 use super::train::start_threads;
 use crate::output::{Output, facts};
 use crate::signals;
+use progress::Progress;
 
 /// The time between two looks at the releases.
 const LOOK: Duration = Duration::from_millis(100);
@@ -122,9 +120,8 @@ pub(crate) struct ServeArgs {
     /// Set the number of threads (default: one per core).
     #[arg(long)]
     threads: Option<NonZeroUsize>,
-    /// Limit the memory for uploads on their way, for example 512MB. What is beyond it goes to an encrypted temporary file.
-    #[arg(long, value_name = "SIZE", default_value = "2GiB")]
-    spool_ram: ByteSize,
+    #[command(flatten)]
+    limits: limits::LimitsArgs,
     /// End after this number of released rounds; needs --exit.
     #[arg(long, value_name = "N")]
     rounds: Option<u64>,
@@ -282,10 +279,7 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
         identity: args.identity.into(),
         threads,
     };
-    let capacity = Capacity {
-        spool_ram: args.spool_ram.0 as u64,
-        ..Capacity::default()
-    };
+    let capacity = args.limits.capacity();
     let mut host = match args.cluster() {
         None => Host::start_with(args.folder(), shared, config, &args.admin, capacity)?,
         Some(cluster) => Host::start_beside(args.folder(), shared, config, &args.admin, capacity, &cluster)?,
@@ -301,10 +295,10 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
     }
     #[cfg(feature = "otlp")]
     let _telemetry = args.telemetry(&host)?;
-    let mut progress = Progress::new(&service, args.folder(), output)?;
+    let mut progress = Progress::new(&service, args.folder(), output);
     greet(args, &host, secure, output)?;
     let mut stopped = false;
-    while !progress.is_over(args)? {
+    while !progress.is_over(args.exit, args.rounds) {
         if signals::asked_to_end() {
             output.note("ending: no device is assigned any more; a release that has begun is finished");
             stopped = true;
@@ -314,22 +308,22 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
             reload(certificate.as_deref(), output);
         }
         std::thread::sleep(LOOK);
-        progress.look()?;
+        progress.look();
     }
     let asked = std::time::Instant::now();
     while !stopped && asked.elapsed() < FAREWELL && !signals::asked_to_end() {
         std::thread::sleep(LOOK);
-        progress.look()?;
+        progress.look();
     }
     let address = host.address();
     host.stop();
     // The end may have released a round whose sum was ready.
-    progress.look()?;
+    progress.look();
     let served = Served {
         address: url(address, secure),
-        released: progress.released,
+        released: progress.released(),
         stopped_by_signal: stopped,
-        tasks: progress.tasks()?,
+        tasks: progress.tasks(),
     };
     output.show(&served, || text(&served))
 }
@@ -409,7 +403,10 @@ pub(super) fn show_dashboard(host: &Host, output: &Output) -> anyhow::Result<()>
 fn greet(args: &ServeArgs, host: &Host, secure: bool, output: &Output) -> anyhow::Result<()> {
     if args.is_no_front() {
         // It listens to the other processes alone, with certificates of the key file.
-        output.note(&format!("listening to other processes at {}", url(host.address(), true)));
+        output.note(&format!(
+            "listening to other processes at {}",
+            url(host.address(), true)
+        ));
         return show_dashboard(host, output);
     }
     let (url, data) = (url(host.address(), secure), args.folder().display());
@@ -432,7 +429,10 @@ fn greet(args: &ServeArgs, host: &Host, secure: bool, output: &Output) -> anyhow
             IdentityName::Dev => "--subject NAME",
         }
     ));
-    let rows = host.service().shared().store.tasks()?;
+    // A store that does not answer is a trouble, which the service logs.
+    let Ok(rows) = host.service().shared().store.tasks() else {
+        return Ok(());
+    };
     let active: Vec<&TaskRow> = rows.iter().filter(|row| row.state == TaskState::Active).collect();
     if active.is_empty() {
         output.note(&format!(
@@ -493,106 +493,4 @@ fn stated(figures: Option<&Figures>) -> String {
     figures.map_or_else(String::new, |figures| {
         format!(", {} so far", epsilon_delta(figures.epsilon, figures.delta))
     })
-}
-
-/// The releases that were seen.
-struct Progress<'o> {
-    folder: PathBuf,
-    service: Arc<Service>,
-    output: &'o Output,
-    /// The state and the number of released rounds of each task.
-    seen: BTreeMap<TaskId, (TaskState, u64)>,
-    released: u64,
-    /// `true` once a task was active or paused.
-    began: bool,
-}
-
-impl<'o> Progress<'o> {
-    fn new(service: &Arc<Service>, folder: &Path, output: &'o Output) -> anyhow::Result<Self> {
-        let rows = service.shared().store.tasks()?;
-        Ok(Self {
-            folder: folder.to_owned(),
-            service: service.clone(),
-            output,
-            seen: rows
-                .iter()
-                .map(|row| (row.task.id, (row.state, row.head_round)))
-                .collect(),
-            released: 0,
-            began: false,
-        })
-    }
-
-    fn store(&self) -> &dyn Store {
-        self.service.shared().store.as_ref()
-    }
-
-    /// Shows what has happened since the last look.
-    fn look(&mut self) -> anyhow::Result<()> {
-        for row in self.store().tasks()? {
-            let now = (row.state, row.head_round);
-            let before = self
-                .seen
-                .insert(row.task.id, now)
-                .unwrap_or((TaskState::Draft, 0));
-            if before == now {
-                continue;
-            }
-            if row.head_round > before.1 {
-                self.released += row.head_round - before.1;
-                self.show_rounds(&row, before.1)?;
-            }
-            if row.state != before.0 {
-                let name = TaskSummary::new(&row).state;
-                self.output.note(&format!("task {} is {name}", row.task.name));
-            }
-        }
-        Ok(())
-    }
-
-    fn show_rounds(&self, row: &TaskRow, from: u64) -> anyhow::Result<()> {
-        let guarantee = stated(self.observed(row)?.as_ref());
-        for line in self.store().metrics(row.task.id)? {
-            let Some(round) = RoundView::read(&line)?.filter(|view| view.round >= from) else {
-                continue;
-            };
-            self.output.note(&format!(
-                "task {}: round {} of {} released, {} devices included{guarantee}, {} s",
-                row.task.name,
-                grouped(round.round + 1),
-                grouped(row.task.rounds),
-                grouped(round.included),
-                number(round.seconds)
-            ));
-        }
-        Ok(())
-    }
-
-    fn observed(&self, row: &TaskRow) -> anyhow::Result<Option<Figures>> {
-        Ok(Admin::new(&self.service, &self.folder).observed(row)?)
-    }
-
-    fn tasks(&self) -> anyhow::Result<Vec<ServedTask>> {
-        let served = |row: &TaskRow| {
-            Ok(ServedTask {
-                task: TaskSummary::new(row),
-                observed: self.observed(row)?,
-            })
-        };
-        self.store().tasks()?.iter().map(served).collect()
-    }
-
-    /// `true` once the rounds that were asked for are released, or nothing is left to be done.
-    fn is_over(&mut self, args: &ServeArgs) -> anyhow::Result<bool> {
-        if !args.exit {
-            return Ok(false);
-        }
-        let states: Vec<TaskState> = self.store().tasks()?.iter().map(|row| row.state).collect();
-        let any = |wanted: &[TaskState]| states.iter().any(|state| wanted.contains(state));
-        let live = any(&[TaskState::Active, TaskState::Paused]);
-        self.began |= live;
-        let enough = args.rounds.is_some_and(|rounds| self.released >= rounds);
-        // A draft may still be activated, unless everything that was has ended.
-        Ok(enough || (!live && (self.began || !any(&[TaskState::Draft]))))
-    }
 }

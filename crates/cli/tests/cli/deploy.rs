@@ -10,9 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-#[path = "../../../store/tests/common/postgres.rs"]
-#[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-mod postgres;
+use crate::postgres;
 
 /// The user and the group of the processes.
 const USER: &str = "10001";

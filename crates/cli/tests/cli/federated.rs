@@ -42,8 +42,12 @@ pub(crate) struct Server {
 impl Server {
     /// Starts `undertone serve` with these options on a free port, and waits until it listens.
     pub(crate) fn start(folder: &Folder, options: &str) -> Self {
-        let mut child = folder
-            .command(format!("serve --data service --listen 127.0.0.1:0 {options}"))
+        Self::spawn(&mut folder.command(format!("serve --data service --listen 127.0.0.1:0 {options}")))
+    }
+
+    /// Starts the server of a command, and waits until it listens.
+    pub(crate) fn spawn(command: &mut std::process::Command) -> Self {
+        let mut child = command
             .stderr(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -69,6 +73,12 @@ impl Server {
             url: url.expect("an address"),
             lines,
         }
+    }
+
+    /// `true` while the process runs.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn lives(&mut self) -> bool {
+        self.child.try_wait().expect("waiting").is_none()
     }
 
     #[cfg(target_os = "linux")]

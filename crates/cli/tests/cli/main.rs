@@ -27,6 +27,10 @@ mod operations;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod plan;
+#[cfg(all(target_os = "linux", feature = "postgres"))]
+#[path = "../../../store/tests/common/postgres.rs"]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+mod postgres;
 mod pretrain;
 mod private_sweep;
 mod publish;
@@ -41,5 +45,7 @@ mod support;
 mod sweep;
 mod terminal;
 mod train;
+#[cfg(all(target_os = "linux", feature = "postgres"))]
+mod troubles;
 mod userdp;
 mod verify;

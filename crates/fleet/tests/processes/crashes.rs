@@ -204,8 +204,105 @@ fn three_processes_go_on_after_crashes_of_their_server() {
     server_crashes(9, 3);
 }
 
+/// Stops the server `times` times in the middle of attempts, each time for this long, while the processes live on. Returns the times
+/// from its return until a process led the task.
+fn server_outages(rounds: u64, times: u64, long: Duration) -> Option<Vec<Duration>> {
+    let mut server = Server::start()?;
+    let service = Service::new(&server, size(rounds), 11);
+    let looked = service.clone();
+    let mut led = Vec::new();
+    let (mut done, mut down, mut back) = (0, None, None);
+    let mut next = Instant::now() + Duration::from_secs(2);
+    service.play(
+        60,
+        |_| Doom::None,
+        |head| {
+            assert_eq!(
+                looked.look(),
+                [0; 0],
+                "a process ended with its store: {}",
+                looked.log()
+            );
+            match (down, back) {
+                (Some(since), _) if Instant::now() >= since + long => {
+                    server.again();
+                    (down, back) = (None, Some(Instant::now()));
+                }
+                (None, Some(since)) if looked.leader().is_some() => {
+                    led.push(Instant::now() - since);
+                    back = None;
+                    next = Instant::now() + Duration::from_millis(500 + drawn(&[done]) % 1500);
+                }
+                (None, None)
+                    if done < times && done * rounds <= 2 * times * head && Instant::now() >= next =>
+                {
+                    server.stop("fast");
+                    down = Some(Instant::now());
+                    done += 1;
+                }
+                _ => {}
+            }
+        },
+    );
+    println!("{done} outages of {long:?}, led again after {led:?}");
+    assert!(10 * done >= 9 * times, "{done} of {times} outages");
+    Some(led)
+}
+
+#[test]
+#[ignore = "slow"]
+fn three_processes_outlive_an_outage_of_their_store_and_lead_again() {
+    let Some(led) = server_outages(3, 1, Duration::from_secs(2)) else {
+        return;
+    };
+    assert!(led.iter().all(|time| *time < Duration::from_secs(15)), "{led:?}");
+}
+
 mod by_hand {
+    use super::super::service::EVERYTHING;
     use super::*;
+
+    #[test]
+    #[ignore = "ten minutes"]
+    fn three_processes_outlive_twenty_outages_of_ten_seconds() {
+        let led = server_outages(40, 20, Duration::from_secs(10)).unwrap();
+        assert!(led.iter().all(|time| *time < Duration::from_secs(15)), "{led:?}");
+    }
+
+    /// The primary is stopped in order, so that its standby has everything; the standby is promoted.
+    #[test]
+    #[ignore = "one minute"]
+    fn three_processes_go_on_at_a_standby_that_was_promoted() {
+        let mut primary = Server::start().unwrap();
+        let url = primary.database();
+        let mut standby = primary.standby();
+        let either = format!(
+            "{url}&host={}&target_session_attrs=read-write",
+            standby.url_of(&url).split_once("?host=").unwrap().1
+        );
+        let service = Service::at(&either, size(8), 13, EVERYTHING, LEASE);
+        let looked = service.clone();
+        let (mut promoted, mut led) = (None, None);
+        service.play(
+            60,
+            |_| Doom::None,
+            |head| {
+                assert_eq!(looked.look(), [0; 0], "a process ended: {}", looked.log());
+                if promoted.is_none() && head >= 3 {
+                    primary.stop("fast");
+                    std::thread::sleep(Duration::from_secs(4));
+                    standby.promote();
+                    promoted = Some(Instant::now());
+                }
+                if led.is_none() && looked.leader().is_some() {
+                    led = promoted.map(|since| since.elapsed());
+                }
+            },
+        );
+        let led = led.unwrap();
+        println!("led again {led:?} after the promotion");
+        assert!(led < Duration::from_secs(15), "{led:?}");
+    }
 
     #[test]
     #[ignore = "ten to twenty minutes"]

@@ -23,6 +23,9 @@ pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 /// A play that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(900);
 
+/// Every role for every process.
+pub(crate) const EVERYTHING: [&str; 3] = ["front,aggregator,leader"; 3];
+
 /// A process of the service.
 struct Node {
     kill: Kill,
@@ -56,7 +59,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Service {
     /// A new database with one active task. No process runs yet.
     pub(crate) fn new(server: &Server, size: Size, seed: u64) -> Arc<Self> {
-        Self::with_roles(server, size, seed, ["front,aggregator,leader"; 3])
+        Self::with_roles(server, size, seed, EVERYTHING)
     }
 
     /// A service whose processes have these roles.
@@ -72,9 +75,13 @@ impl Service {
         roles: [&'static str; 3],
         lease: u64,
     ) -> Arc<Self> {
+        Self::at(&server.database(), size, seed, roles, lease)
+    }
+
+    /// A service over this empty database.
+    pub(crate) fn at(url: &str, size: Size, seed: u64, roles: [&'static str; 3], lease: u64) -> Arc<Self> {
         let folder = temporary();
-        let url = server.database();
-        data_folder::keep_on_server(&data(folder.path()), &url).unwrap();
+        data_folder::keep_on_server(&data(folder.path()), url).unwrap();
         let shared =
             data_folder::open_beside(&data(folder.path()), Some(&witness(folder.path())), "setup").unwrap();
         let task = create_task(&shared, size);
@@ -96,7 +103,7 @@ impl Service {
         Arc::new(Self {
             task,
             size,
-            store: Postgres::open(&url).unwrap(),
+            store: Postgres::open(url).unwrap(),
             seed,
             nodes: Mutex::new(nodes),
             seen: Mutex::default(),

@@ -43,6 +43,7 @@ use crate::error::Result;
 use crate::server::Service;
 
 pub(crate) use access::Doors;
+pub(super) use access::from_here;
 pub(crate) use guarantees::Guarantees;
 
 /// Max bytes of a request of the page.

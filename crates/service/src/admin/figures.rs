@@ -1,6 +1,7 @@
 //! The figures of a service, as its listener serves them and other collectors read them.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use undertone_protocol::TaskState;
@@ -8,7 +9,9 @@ use undertone_store::TaskRow;
 
 use super::dashboard::Guarantees;
 use crate::error::Result;
-use crate::metrics::{ShownFigure, TaskFigures, shown};
+use crate::metrics::{
+    ProcessFigures, ShownFigure, TaskFigures, free_bytes, process, resident_bytes, shown, task_states,
+};
 use crate::server::Service;
 
 /// A reader of the figures of a service.
@@ -16,6 +19,7 @@ use crate::server::Service;
 pub struct Reader {
     service: Arc<Service>,
     guarantees: Arc<Guarantees>,
+    folder: PathBuf,
 }
 
 impl std::fmt::Debug for Reader {
@@ -25,8 +29,12 @@ impl std::fmt::Debug for Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(service: Arc<Service>, guarantees: Arc<Guarantees>) -> Self {
-        Self { service, guarantees }
+    pub(crate) fn new(service: Arc<Service>, guarantees: Arc<Guarantees>, folder: &Path) -> Self {
+        Self {
+            service,
+            guarantees,
+            folder: folder.to_owned(),
+        }
     }
 
     /// The figures that may leave the process, now.
@@ -34,7 +42,7 @@ impl Reader {
     /// # Errors
     /// From the store.
     pub fn read(&self) -> Result<Vec<ShownFigure>> {
-        scrape(&self.service, &self.guarantees)
+        scrape(&self.service, &self.guarantees, &self.folder)
     }
 }
 
@@ -42,9 +50,12 @@ impl Reader {
 ///
 /// # Errors
 /// From the store.
-fn scrape(service: &Service, guarantees: &Guarantees) -> Result<Vec<ShownFigure>> {
+fn scrape(service: &Service, guarantees: &Guarantees, folder: &Path) -> Result<Vec<ShownFigure>> {
     let mut figures = BTreeMap::new();
-    for row in service.shared().store.tasks()? {
+    // A store that does not answer keeps no scraper from the figures that say so.
+    let rows = service.shared().store.tasks().unwrap_or_default();
+    let states = task_states(&rows);
+    for row in rows {
         if row.state == TaskState::Draft {
             continue;
         }
@@ -58,7 +69,18 @@ fn scrape(service: &Service, guarantees: &Guarantees) -> Result<Vec<ShownFigure>
         };
         figures.insert(row.task.id, task);
     }
-    Ok(shown(service.metrics(), &figures))
+    let mut all = shown(service.metrics(), &figures);
+    all.push(states);
+    let numbers = ProcessFigures {
+        connections: service.connections().count() as u64,
+        downloads: service.downloads().open(),
+        bodies: service.in_flight().taken(),
+        certificate: service.certificate_ends(),
+        memory: resident_bytes(),
+        disk: free_bytes(folder),
+    };
+    all.extend(process(&numbers, service.troubles()));
+    Ok(all)
 }
 
 /// The epsilon of the released rounds.

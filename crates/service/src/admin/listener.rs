@@ -25,6 +25,7 @@ use crate::keys::random;
 use crate::metrics::text;
 use crate::scrub::scrubbed;
 use crate::server::Service;
+use crate::trouble::{Trouble, Troubles};
 
 /// The name of the file in the data folder that tells operators of the machine where the listener is.
 pub(crate) const ADMIN_FILE: &str = "admin.json";
@@ -170,7 +171,7 @@ pub(crate) fn routes(
     let token = digest_of(file.token.as_bytes());
     let shown = Dashboard::new(service.clone(), folder.clone(), token, doors, guarantees.clone());
     let access = Arc::new(Access {
-        figures: Reader::new(service.clone(), guarantees),
+        figures: Reader::new(service.clone(), guarantees, &folder),
         service,
         folder,
         token,
@@ -182,6 +183,7 @@ pub(crate) fn routes(
         .route(METRICS, get(metrics))
         .layer(DefaultBodyLimit::max(MAX_OPERATION))
         .layer(axum::middleware::from_fn_with_state(access.clone(), authorise))
+        .layer(axum::middleware::from_fn(dashboard::from_here))
         // These two say nothing but that the process lives, so they need no token.
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
@@ -261,16 +263,37 @@ async fn metrics(State(access): State<Arc<Access>>) -> Response {
     }
 }
 
-/// `ok` while the store answers and the process takes new work.
+/// `ok` while the store answers, the process takes new work and is in no trouble.
 async fn ready(State(access): State<Arc<Access>>) -> Response {
     if !access.service.takes_work() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the process takes no new work\n").into_response();
     }
-    let work = move || access.service.shared().store.tasks().is_ok();
+    let work = move || {
+        // A store that fails now is a trouble from now on.
+        let answers = access.service.shared().store.tasks().is_ok();
+        readiness(access.service.troubles(), answers)
+    };
     match tokio::task::spawn_blocking(work).await {
-        Ok(true) => "ok\n".into_response(),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n").into_response(),
+        Ok((true, text)) => text.into_response(),
+        Ok((false, text)) => (StatusCode::SERVICE_UNAVAILABLE, text).into_response(),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the look failed\n").into_response(),
     }
+}
+
+/// Tells whether a process is ready, and names each trouble in a line. A task that cannot go on keeps the others from nothing.
+fn readiness(troubles: &Troubles, answers: bool) -> (bool, String) {
+    let counts = troubles.counts();
+    let there = || {
+        counts
+            .iter()
+            .filter(|(kind, count)| *count > 0 || (*kind == Trouble::Store && !answers))
+    };
+    let ready = !there().any(|(kind, _)| kind.is_of_the_process());
+    let mut text = String::from(if ready { "ok\n" } else { "not ready\n" });
+    for (kind, _) in there() {
+        text.push_str(&format!("{}: {}\n", kind.name(), kind.sentence()));
+    }
+    (ready, text)
 }
 
 async fn perform(access: Arc<Access>, operation: Operation) -> Response {

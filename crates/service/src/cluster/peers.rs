@@ -14,6 +14,7 @@ use undertone_protocol::{Code, Problem};
 
 use super::credentials::{Credentials, NAME};
 use crate::error::{Result, ServiceError};
+use crate::trouble::Seldom;
 
 /// The time for a connection to another process.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -57,7 +58,10 @@ impl From<Silence> for Problem {
             Silence::Gone => Problem::new(Code::Gone, "the session is over"),
             Silence::Unknown(reason) => {
                 // PRIVACY: the reason may name addresses within the service; it stays here.
-                tracing::warn!(reason, "another process did not answer");
+                static SILENT: Seldom = Seldom::new();
+                if let Some(left_out) = SILENT.speaks() {
+                    tracing::warn!(reason, left_out, "another process did not answer");
+                }
                 Problem::new(
                     Code::Busy,
                     "the service could not serve the request; try again later",

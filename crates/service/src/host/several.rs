@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
-use super::TICK;
+use super::{TICK, report};
 use crate::cluster::{self, BEAT, Cluster, ClusterConfig};
 use crate::error::{Result, ServiceError};
 use crate::http::Listener;
 use crate::server::Service;
+use crate::trouble::Seldom;
 
 /// Registers the process among the others, once it listens to them.
 pub(super) fn join(
@@ -90,9 +91,10 @@ impl Others {
 
 /// Gives signs of life until the host stops.
 fn beat(cluster: &Cluster, stopping: &AtomicBool) {
+    static FAILED: Seldom = Seldom::new();
     while !stopping.load(Ordering::Acquire) {
         if let Err(error) = cluster.beat() {
-            tracing::error!(%error, "the process could not give a sign of life");
+            report(&FAILED, &error, "the process could not give a sign of life");
         }
         std::thread::park_timeout(BEAT);
     }

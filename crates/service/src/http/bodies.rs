@@ -2,11 +2,16 @@
 //!
 //! A body is received here, as a whole, before its handler runs. Beyond the limits the client gets a refusal with the time after
 //! which it may come again. A device then goes on with its upload where it stands.
+//!
+//! Bodies of sessions are received once the token in their head is checked. Check-ins and enrolments have a share of their own. A
+//! session whose body needs room takes it from the body that comes most slowly, if that is slower than its own.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::mem::take;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
@@ -14,20 +19,33 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use undertone_protocol::{Code, Problem, RetryWindow};
 
 use super::Refused;
+use super::connections::Connection;
 
-/// Bytes of bodies on their way at one time, unless a host sets it: 512 MiB.
-pub(crate) const DEFAULT_IN_FLIGHT: u64 = 512 << 20;
+/// The part of them that is kept for check-ins and enrolments, one in this many.
+const KEPT: u64 = 5;
 
 /// The min rate of a body, in bytes per second: 128 kbit/s.
 const MIN_RATE: u64 = 16_000;
 
 /// The time after which a body must keep to the min rate.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The time in which the body of a check-in or an enrolment must be there, whose sender is not known before.
+const GREETING: Duration = Duration::from_secs(10);
+
+/// The time for which the body of a refused request is read and thrown away, so that the client reads the refusal.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// A body makes room for others once it is this old.
+const YOUNG: Duration = Duration::from_secs(2);
+
+/// The time that a body has to make room.
+const LEAVING: Duration = Duration::from_secs(1);
 
 /// The unit in which memory for bodies is counted, in bytes.
 const UNIT: u64 = 1024;
@@ -38,10 +56,42 @@ const PIECE: usize = 16 << 10;
 /// The window of a client whose body finds no room.
 const FULL: (u64, u64) = (5_000, 30_000);
 
+/// The senders of bodies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sender {
+    /// A session whose token was checked.
+    Session,
+    /// Anybody: a check-in or an enrolment.
+    Anybody,
+}
+
+/// A body that is being received.
+#[derive(Debug)]
+struct Coming {
+    begun: Instant,
+    received: AtomicU64,
+    /// Tells the receiver to give the memory back.
+    leave: Notify,
+}
+
+impl Coming {
+    /// Bytes per second so far.
+    fn rate(&self) -> f64 {
+        // The first piece of a body says little of its rate.
+        let seconds = self.begun.elapsed().as_secs_f64().max(0.25);
+        self.received.load(Ordering::Acquire) as f64 / seconds
+    }
+}
+
 /// The memory for bodies on their way, which all requests share.
 #[derive(Debug, Clone)]
 pub(crate) struct InFlight {
     free: Arc<Semaphore>,
+    /// The share of senders that nobody knows yet.
+    kept: Arc<Semaphore>,
+    units: (usize, usize),
+    coming: Arc<Mutex<BTreeMap<u64, Arc<Coming>>>>,
+    next: Arc<AtomicU64>,
     patience: Duration,
 }
 
@@ -49,17 +99,71 @@ impl InFlight {
     /// Room for this many bytes, rounded down to KiB.
     #[must_use]
     pub(crate) fn new(bytes: u64) -> Self {
-        let units = usize::try_from(bytes / UNIT).unwrap_or(usize::MAX);
+        let units = |bytes: u64| {
+            usize::try_from(bytes / UNIT)
+                .unwrap_or(usize::MAX)
+                .min(Semaphore::MAX_PERMITS)
+        };
+        let kept = units(bytes / KEPT);
+        let free = units(bytes) - kept;
         Self {
-            free: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))),
+            free: Arc::new(Semaphore::new(free)),
+            kept: Arc::new(Semaphore::new(kept)),
+            units: (free, kept),
+            coming: Arc::default(),
+            next: Arc::default(),
             patience: PATIENCE,
         }
     }
 
-    /// Bytes that are free.
+    /// Bytes that are free for sessions.
     #[cfg(test)]
     pub(crate) fn free(&self) -> u64 {
         self.free.available_permits() as u64 * UNIT
+    }
+
+    /// Bytes that are taken.
+    pub(crate) fn taken(&self) -> u64 {
+        let free = self.free.available_permits() + self.kept.available_permits();
+        (self.units.0 + self.units.1).saturating_sub(free) as u64 * UNIT
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Coming>>> {
+        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the slowest body of a session to leave, if it is not half as fast as this one; `false` where there is none.
+    fn make_room(&self, asking: &Coming) -> bool {
+        let least = asking.rate() / 2.0;
+        let coming = self.lock();
+        let slowest = coming
+            .values()
+            .filter(|other| other.begun.elapsed() > YOUNG)
+            .map(|other| (other.rate(), other))
+            .min_by(|(one, _), (two, _)| one.total_cmp(two));
+        match slowest {
+            Some((rate, other)) if rate < least => {
+                other.leave.notify_one();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Memory for more of a body.
+    async fn take(&self, sender: Sender, units: u32, asking: &Coming) -> Option<OwnedSemaphorePermit> {
+        let share = match sender {
+            Sender::Session => &self.free,
+            Sender::Anybody => &self.kept,
+        };
+        if let Ok(room) = share.clone().try_acquire_many_owned(units) {
+            return Some(room);
+        }
+        if sender == Sender::Anybody || !self.make_room(asking) {
+            return None;
+        }
+        let room = share.clone().acquire_many_owned(units);
+        tokio::time::timeout(LEAVING, room).await.ok()?.ok()
     }
 
     /// This limit with less patience, for tests.
@@ -70,9 +174,40 @@ impl InFlight {
 
     /// The time from the begin of a body until it is too slow, if no more than `received` bytes of it have come.
     pub(super) fn allowed(&self, received: u64) -> Duration {
-        self.patience.max(Duration::from_micros(
-            received.saturating_mul(1_000_000) / MIN_RATE,
-        ))
+        allowed(self.patience, received)
+    }
+}
+
+/// The time in which this many bytes must have moved, after a time of patience.
+pub(super) fn allowed(patience: Duration, bytes: u64) -> Duration {
+    patience.max(Duration::from_micros(bytes.saturating_mul(1_000_000) / MIN_RATE))
+}
+
+/// The place of a body among those that are being received, until this is dropped.
+struct Listed<'f> {
+    of: &'f InFlight,
+    number: u64,
+    coming: Arc<Coming>,
+}
+
+impl<'f> Listed<'f> {
+    fn new(of: &'f InFlight, sender: Sender) -> Self {
+        let number = of.next.fetch_add(1, Ordering::Relaxed);
+        let coming = Arc::new(Coming {
+            begun: Instant::now(),
+            received: AtomicU64::new(0),
+            leave: Notify::new(),
+        });
+        if sender == Sender::Session {
+            of.lock().insert(number, coming.clone());
+        }
+        Self { of, number, coming }
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.of.lock().remove(&self.number);
     }
 }
 
@@ -82,6 +217,7 @@ pub(super) struct Bodies {
     pub(super) in_flight: InFlight,
     /// Max number of bytes of one body.
     pub(super) max: usize,
+    pub(super) sender: Sender,
 }
 
 /// A body that was not received.
@@ -159,7 +295,8 @@ impl Gathered {
 /// is answered.
 pub(super) async fn receive_pieces(State(bodies): State<Bodies>, request: Request, then: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    match gather(&bodies, body).await {
+    let connection = parts.extensions.get::<Arc<Connection>>().cloned();
+    match gather(&bodies, body, connection.as_deref()).await {
         Ok((pieces, _room)) => {
             parts.extensions.insert(Pieces(Arc::new(pieces)));
             then.run(Request::from_parts(parts, Body::empty())).await
@@ -174,7 +311,15 @@ pub(super) async fn receive(State(bodies): State<Bodies>, request: Request, then
     if body.is_end_stream() {
         return then.run(Request::from_parts(parts, body)).await;
     }
-    match read(&bodies, body).await {
+    let connection = parts.extensions.get::<Arc<Connection>>().cloned();
+    // A stranger who sends slowly holds no place of a connection.
+    let unknown = match bodies.sender {
+        Sender::Session => None,
+        Sender::Anybody => connection.as_ref().map(Connection::unknown),
+    };
+    let received = read(&bodies, body, connection.as_deref()).await;
+    drop(unknown);
+    match received {
         Ok((bytes, _room)) => then.run(Request::from_parts(parts, Body::from(bytes))).await,
         Err(refused) => refused.into_response(),
     }
@@ -184,8 +329,9 @@ pub(super) async fn receive(State(bodies): State<Bodies>, request: Request, then
 pub(super) async fn read(
     bodies: &Bodies,
     body: Body,
+    connection: Option<&Connection>,
 ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), NotReceived> {
-    let (mut pieces, room) = gather(bodies, body).await?;
+    let (mut pieces, room) = gather(bodies, body, connection).await?;
     let whole = match pieces.len() {
         0 | 1 => pieces.pop().unwrap_or_default(),
         _ => pieces.concat().into(),
@@ -197,17 +343,29 @@ pub(super) async fn read(
 async fn gather(
     bodies: &Bodies,
     mut body: Body,
+    connection: Option<&Connection>,
 ) -> Result<(Vec<Bytes>, Option<OwnedSemaphorePermit>), NotReceived> {
-    let begun = Instant::now();
+    let listed = Listed::new(&bodies.in_flight, bodies.sender);
+    let coming = &listed.coming;
     let mut gathered = Gathered::default();
     let mut room: Option<OwnedSemaphorePermit> = None;
     if body.size_hint().lower() > bodies.max as u64 {
         return Err(NotReceived::TooLong);
     }
     loop {
-        let until = begun + bodies.in_flight.allowed(gathered.length as u64);
+        let allowed = match bodies.sender {
+            Sender::Session => bodies.in_flight.allowed(gathered.length as u64),
+            Sender::Anybody => GREETING.min(bodies.in_flight.patience),
+        };
         let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
-        let frame = match tokio::time::timeout_at(until, frame).await {
+        let frame = tokio::select! {
+            frame = tokio::time::timeout_at(coming.begun + allowed, frame) => frame,
+            () = coming.leave.notified() => return Err(NotReceived::NoRoom),
+        };
+        if let Some(connection) = connection {
+            connection.moved();
+        }
+        let frame = match frame {
             Err(_) => return Err(NotReceived::TooSlow),
             Ok(None) => return Ok((gathered.pieces(), room)),
             Ok(Some(Err(_))) => return Err(NotReceived::Broken),
@@ -224,8 +382,9 @@ async fn gather(
         if needed > held {
             // Bodies are shorter than 2^32 units.
             let missing = u32::try_from(needed - held).unwrap_or(u32::MAX);
-            let more = bodies.in_flight.free.clone().try_acquire_many_owned(missing);
-            let more = more.map_err(|_| NotReceived::NoRoom)?;
+            coming.received.store(length as u64, Ordering::Release);
+            let more = bodies.in_flight.take(bodies.sender, missing, coming);
+            let more = more.await.ok_or(NotReceived::NoRoom)?;
             match &mut room {
                 Some(room) => room.merge(more),
                 none => *none = Some(more),
@@ -233,4 +392,20 @@ async fn gather(
         }
         gathered.add(data);
     }
+}
+
+/// Reads what comes of a body for a short while and throws it away. A connection that is closed with bytes unread would lose the
+/// refusal on its way.
+pub(super) async fn throw_away(mut body: Body, max: usize) {
+    let reading = async {
+        let mut length = 0;
+        while length <= max {
+            let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+            match frame {
+                Some(Ok(frame)) => length += frame.into_data().map_or(0, |data| data.len()),
+                None | Some(Err(_)) => return,
+            }
+        }
+    };
+    let _ = tokio::time::timeout(FAREWELL, reading).await;
 }

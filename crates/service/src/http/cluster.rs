@@ -20,12 +20,14 @@ use undertone_protocol::{
 use undertone_store::TaskId;
 
 use self::shard::Place;
-use super::bodies::{self, Bodies};
-use super::{Answer, Refused, blocking, private, protobuf, routes, text_header, version};
+use super::bodies::{self, Bodies, Sender};
+use super::connections::Connection;
+use super::{Answer, Refused, blocking, private, protobuf, rates, routes, text_header, version};
 use crate::cluster::{Cluster, Found, Silence};
 use crate::identity::unhex;
 use crate::pace;
 use crate::server::{CheckedIn, Service};
+use crate::trouble::Seldom;
 
 /// The path at which a leader takes check-ins of fronts.
 const CHECK_IN: &str = "/internal/v1/check-in";
@@ -48,11 +50,15 @@ pub(crate) fn front_routes(service: Arc<Service>, cluster: Arc<Cluster>) -> Rout
     let bodies = Bodies {
         in_flight: service.in_flight().clone(),
         max: limits::MAX_CHUNK,
+        sender: Sender::Session,
     };
     let messages = Bodies {
         max: limits::MAX_MESSAGE,
+        sender: Sender::Anybody,
         ..bodies.clone()
     };
+    let limit = axum::middleware::from_fn_with_state((service.clone(), rates::Act::CheckIn), rates::of_act);
+    let addresses = axum::middleware::from_fn_with_state(service.clone(), rates::per_address);
     let front = Front {
         service,
         cluster,
@@ -62,10 +68,12 @@ pub(crate) fn front_routes(service: Arc<Service>, cluster: Arc<Cluster>) -> Rout
     let check_in = post(check_in)
         .layer(DefaultBodyLimit::max(limits::MAX_MESSAGE))
         .layer(axum::middleware::from_fn_with_state(messages, bodies::receive))
+        .layer(limit)
         .layer(axum::middleware::from_fn_with_state(Versions::CURRENT, version));
     Router::new()
         .route("/v1/p/{population}/check-in", check_in)
         .route("/v1/agg/{process}/{*rest}", any(session))
+        .layer(addresses)
         .with_state(front)
         .fallback_service(own)
 }
@@ -76,6 +84,7 @@ pub(crate) fn peer_routes(service: Arc<Service>, cluster: Arc<Cluster>) -> Route
     let bodies = Bodies {
         in_flight: service.in_flight().clone(),
         max: limits::MAX_CHUNK,
+        sender: Sender::Session,
     };
     let front = Front {
         service,
@@ -149,7 +158,10 @@ async fn check_in(
                 Err(_) => last = busy(),
             },
             Err(silence) => {
-                tracing::warn!(process = %leader.name, ?silence, "a check-in could not be handed on");
+                static SILENT: Seldom = Seldom::new();
+                if let Some(left_out) = SILENT.speaks() {
+                    tracing::warn!(process = %leader.name, ?silence, left_out, "a check-in could not be handed on");
+                }
                 last = busy();
             }
         }
@@ -205,9 +217,19 @@ async fn session(
         .path_and_query()
         .map_or("/", |path| path.as_str())
         .to_owned();
+    let token = super::named(rest.split('/').next().unwrap_or_default(), request.headers());
+    let opens = token.is_ok_and(|(token, session)| {
+        let claims = front.service.open_token(&token);
+        claims.is_some_and(|claims| claims.session[..] == session[..])
+    });
     let (parts, body) = request.into_parts();
+    if !opens {
+        bodies::throw_away(body, limits::MAX_CHUNK).await;
+        return Refused(gone()).into_response();
+    }
+    let connection = parts.extensions.get::<Arc<Connection>>().cloned();
     // The body is received as a whole first, so that a slow device holds no connection between processes.
-    match bodies::read(&front.bodies, body).await {
+    match bodies::read(&front.bodies, body, connection.as_deref()).await {
         Ok((bytes, _room)) => {
             let request = Request::from_parts(parts, Body::from(bytes));
             hand_on(&front, &process, &path, request).await
@@ -246,7 +268,11 @@ async fn here(front: Front, process: &str, rest: String, mut request: Request) -
     };
     *request.uri_mut() = own;
     // The path parameters of the outer route are not those of the inner one.
+    let connection = request.extensions_mut().remove::<Arc<Connection>>();
     request.extensions_mut().clear();
+    if let Some(connection) = connection {
+        request.extensions_mut().insert(connection);
+    }
     match front.own.oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},

@@ -10,10 +10,12 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
+use super::connections::{Connections, Watched};
 use super::idle::Idle;
+use crate::capacity::DEFAULT_CONNECTIONS;
 use crate::error::{Result, ServiceError};
+use crate::trouble::{Seldom, Trouble};
 
 /// The time that open requests have to end after the listener stops.
 const GRACE: Duration = Duration::from_secs(20);
@@ -21,8 +23,8 @@ const GRACE: Duration = Duration::from_secs(20);
 /// The time for the handshake of TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Connections that are open at one time. Others wait in the queue of the operating system.
-const MAX_CONNECTIONS: usize = 20_000;
+/// Bytes that a connection keeps on their way to a client, besides one piece of a download.
+const KEPT: usize = 128 << 10;
 
 /// Requests of one connection that are served at one time, in HTTP/2.
 const MAX_STREAMS: u32 = 64;
@@ -34,6 +36,12 @@ pub(super) struct Times {
     pub(super) head: Duration,
     /// Maximum time without a byte in either direction. It is longer than the longest wait of a poll.
     pub(super) idle: Duration,
+    /// Maximum time from the handshake to the first request.
+    pub(super) first: Duration,
+    /// Maximum time in which a client takes no piece of its downloads. A buffer of the operating system empties in it at the min rate.
+    pub(super) stall: Duration,
+    /// Maximum time without a request, whatever else moves.
+    pub(super) rest: Duration,
 }
 
 impl Default for Times {
@@ -41,6 +49,9 @@ impl Default for Times {
         Self {
             head: Duration::from_secs(30),
             idle: Duration::from_secs(90),
+            first: Duration::from_secs(15),
+            stall: Duration::from_secs(120),
+            rest: Duration::from_secs(300),
         }
     }
 }
@@ -51,6 +62,7 @@ pub struct Listener {
     tcp: TcpListener,
     tls: Option<Arc<rustls::ServerConfig>>,
     pub(super) times: Times,
+    connections: Arc<Connections>,
 }
 
 impl Listener {
@@ -66,7 +78,13 @@ impl Listener {
             tcp,
             tls,
             times: Times::default(),
+            connections: Arc::new(Connections::new(DEFAULT_CONNECTIONS, None)),
         })
+    }
+
+    /// This listener with these places for its connections.
+    pub(crate) fn within(self, connections: Arc<Connections>) -> Self {
+        Self { connections, ..self }
     }
 
     /// The address, with the port that was taken.
@@ -84,20 +102,24 @@ impl Listener {
         let graceful = GracefulShutdown::new();
         let acceptor = self.tls.map(tokio_rustls::TlsAcceptor::from);
         let times = self.times;
-        let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let connections = self.connections.clone();
         let mut stop = std::pin::pin!(stop);
         loop {
+            // One connection without a place waits here, and the others in the queue of the operating system.
             let next = async {
-                // The semaphore is never closed.
-                let place = connections.clone().acquire_owned().await;
-                (place, self.tcp.accept().await)
+                let (stream, peer) = self.tcp.accept().await?;
+                Ok::<_, std::io::Error>((connections.place(peer.ip()).await, stream))
             };
             let (place, stream) = tokio::select! {
-                (place, accepted) = next => match accepted {
-                    Ok((stream, _)) => (place, stream),
+                accepted = next => match accepted {
+                    Ok(accepted) => {
+                        if let Some(troubles) = &connections.troubles {
+                            troubles.works(Trouble::Descriptors);
+                        }
+                        accepted
+                    }
                     Err(error) => {
-                        // No descriptor is free, or the peer has left.
-                        tracing::warn!(%error, "a connection could not be accepted");
+                        refused(&connections, &error);
                         tokio::time::sleep(Duration::from_millis(50)).await;
                         continue;
                     }
@@ -105,29 +127,56 @@ impl Listener {
                 () = &mut stop => break,
             };
             let _ = stream.set_nodelay(true);
-            let service = TowerToHyperService::new(routes.clone());
+            let watched = Watched {
+                routes: routes.clone(),
+                connection: place.connection.clone(),
+            };
+            let service = TowerToHyperService::new(watched);
             let (watcher, acceptor) = (graceful.watcher(), acceptor.clone());
             tokio::spawn(async move {
-                let _place = place;
+                let known = place.connection.clone();
                 let builder = builder(times);
-                match acceptor {
-                    None => {
-                        let stream = TokioIo::new(Idle::new(stream, times.idle));
-                        let connection = builder.serve_connection(stream, service);
-                        let _ = watcher.watch(connection.into_owned()).await;
+                let served = async {
+                    match acceptor {
+                        None => {
+                            let stream = TokioIo::new(Idle::new(stream, times, known.clone()));
+                            let connection = builder.serve_connection(stream, service);
+                            let _ = watcher.watch(connection.into_owned()).await;
+                        }
+                        Some(acceptor) => {
+                            let shaken = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await;
+                            let Ok(Ok(stream)) = shaken else { return };
+                            let stream = TokioIo::new(Idle::new(stream, times, known.clone()));
+                            let connection = builder.serve_connection(stream, service);
+                            let _ = watcher.watch(connection.into_owned()).await;
+                        }
                     }
-                    Some(acceptor) => {
-                        let shaken = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await;
-                        let Ok(Ok(stream)) = shaken else { return };
-                        let stream = TokioIo::new(Idle::new(stream, times.idle));
-                        let connection = builder.serve_connection(stream, service);
-                        let _ = watcher.watch(connection.into_owned()).await;
-                    }
+                };
+                tokio::select! {
+                    () = served => {}
+                    () = known.end.notified() => {}
                 }
+                // The socket is closed by now.
+                drop(place);
             });
         }
         drop(self.tcp);
         let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
+    }
+}
+
+/// Notes a connection that was not accepted: no descriptor is free, or the peer has left.
+fn refused(connections: &Connections, error: &std::io::Error) {
+    static REFUSED: Seldom = Seldom::new();
+    match &connections.troubles {
+        Some(troubles) if crate::metrics::no_descriptor(error) => {
+            troubles.failed(Trouble::Descriptors, error);
+        }
+        _ => {
+            if let Some(left_out) = REFUSED.speaks() {
+                tracing::warn!(%error, left_out, "a connection could not be accepted");
+            }
+        }
     }
 }
 
@@ -136,12 +185,14 @@ fn builder(times: Times) -> Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
+        .max_buf_size(KEPT)
         .header_read_timeout(times.head);
     builder
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(times.head)
         .keep_alive_timeout(times.head)
+        .max_send_buf_size(KEPT)
         .max_concurrent_streams(MAX_STREAMS);
     builder
 }

@@ -12,20 +12,23 @@ use undertone_store::{
 };
 
 use super::Metrics;
+use crate::trouble::Troubles;
 
 /// A store that reports its transactions. It changes nothing about them.
 pub(crate) struct ObservedStore {
     store: Arc<dyn Store>,
     metrics: Arc<Metrics>,
+    troubles: Arc<Troubles>,
     /// The last attempt whose commit may or may not have been made.
     unknown: Mutex<Option<AttemptId>>,
 }
 
 impl ObservedStore {
-    pub(crate) fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>, troubles: Arc<Troubles>) -> Self {
         Self {
             store,
             metrics,
+            troubles,
             unknown: Mutex::default(),
         }
     }
@@ -48,6 +51,7 @@ impl ObservedStore {
     }
 
     fn lost<T>(&self, result: &Result<T>) {
+        self.troubles.stored(result);
         if matches!(result, Err(StoreError::Fenced { .. })) {
             self.metrics.lease_lost();
         }

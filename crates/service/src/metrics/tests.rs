@@ -114,7 +114,7 @@ fn a_name_in_a_label_cannot_end_it() {
 fn an_observed_store_counts_its_transactions_by_name() {
     let metrics = Arc::new(Metrics::default());
     let store = Arc::new(Memory::new(Arc::new(ManualClock::at(5))));
-    let store = ObservedStore::new(store, metrics.clone());
+    let store = ObservedStore::new(store, metrics.clone(), Arc::default());
     assert_eq!(store.now(), 5);
     assert!(store.tasks().unwrap().is_empty());
     for number in 0..12 {

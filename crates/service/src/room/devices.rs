@@ -6,7 +6,7 @@ use undertone_coordinator::task::IdentityLevel;
 use undertone_protocol::{Code, Next, Problem, UploadGrant, Wait, limits, next};
 use undertone_secagg::Trust;
 use undertone_secagg::message::{AdvertiseKeys, Message, RelayedShares, Roster, Survivors, Unmask};
-use undertone_store::{SessionId, SessionState};
+use undertone_store::{SessionId, SessionState, StoreError};
 
 use super::upload::Upload;
 use super::{Current, Inner, Room, Sums, Uploading, lock};
@@ -15,6 +15,7 @@ use crate::error::ServiceError;
 use crate::group::{Phase, Step};
 use crate::refusal::Refusal;
 use crate::session::{Accepted, Stage};
+use crate::trouble::Seldom;
 
 pub use undertone_protocol::SessionClaims as Claims;
 
@@ -34,8 +35,13 @@ pub(super) fn step(step: next::Step) -> Next {
 
 impl From<ServiceError> for Problem {
     fn from(error: ServiceError) -> Self {
+        static FAILED: Seldom = Seldom::new();
+        // A store that does not answer was logged as a trouble of the process.
+        let known = matches!(error, ServiceError::Store(StoreError::Unavailable { .. }));
         // PRIVACY: the reason may name files or rows; it stays here.
-        tracing::error!(%error, "a request failed");
+        if !known && let Some(left_out) = FAILED.speaks() {
+            tracing::error!(%error, left_out, "a request failed");
+        }
         Problem::new(
             Code::Busy,
             "the service could not serve the request; try again later",

@@ -6,6 +6,7 @@ use undertone_protocol::{Commit, Problem, crc32c, crc32c_joined};
 
 use crate::refusal::Refusal;
 use crate::spool::{Body, Spool, SpoolError};
+use crate::trouble::Seldom;
 
 /// An upload on its way.
 pub(crate) struct Upload {
@@ -35,7 +36,10 @@ impl From<Refusal> for Trouble {
 
 impl From<SpoolError> for Trouble {
     fn from(error: SpoolError) -> Self {
-        tracing::error!(%error, "an upload cannot go on");
+        static FAILED: Seldom = Seldom::new();
+        if let Some(left_out) = FAILED.speaks() {
+            tracing::error!(%error, left_out, "an upload cannot go on");
+        }
         match error {
             SpoolError::Full(_) => Self::from(Refusal::Busy),
             SpoolError::Damaged => Self::Damaged,

@@ -218,9 +218,13 @@ impl Service {
             if !live || self.room(row.task.id).is_some() {
                 continue;
             }
+            let id = row.task.id;
             match self.other(row) {
-                Ok(other) => drop(found.insert(other.task.id, Arc::new(other))),
-                Err(error) => tracing::error!(%error, "a task that another process leads cannot be shown"),
+                Ok(other) => {
+                    self.troubles().task_works(id);
+                    found.insert(id, Arc::new(other));
+                }
+                Err(error) => self.stumbled(id, &error),
             }
         }
         *self.elsewhere.write().unwrap_or_else(PoisonError::into_inner) = found;

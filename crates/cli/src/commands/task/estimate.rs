@@ -191,10 +191,11 @@ fn rows(document: &Document<'_>) -> Vec<(&'static str, String)> {
         (
             "server",
             format!(
-                "{} cores, {} of memory, {} of uploads on their way, {} of disk",
+                "{} cores, {} of memory, {} of uploads and {} downloads on their way, {} of disk",
                 whole(server.cores),
                 bytes(server.memory_bytes),
                 bytes(server.spool_bytes),
+                whole(server.downloads),
                 bytes(server.disk_bytes)
             ),
         ),

@@ -127,7 +127,7 @@ impl Dashboard {
 }
 
 /// Lets requests in that name this machine as their host and come from the page itself.
-pub(super) async fn from_here(request: Request, then: Next) -> Response {
+pub(in crate::admin) async fn from_here(request: Request, then: Next) -> Response {
     match foreign(request.method(), request.uri(), request.headers()) {
         Some(reason) => refused(StatusCode::FORBIDDEN, reason.to_owned()),
         None => then.run(request).await,

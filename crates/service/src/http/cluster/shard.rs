@@ -15,6 +15,7 @@ use undertone_store::SessionId;
 use super::super::{Answer, Refused, blocking, protobuf, text_header};
 use super::{Front, gone, hand_on, later};
 use crate::http::bodies;
+use crate::http::connections::Connection;
 use crate::identity::unhex;
 use crate::refusal::Refusal;
 use crate::room::{Reply, Trouble};
@@ -65,7 +66,8 @@ pub(super) async fn serve(
     let session = SessionId(claims.session);
     let act = rest.split('/').nth(1).unwrap_or_default().to_owned();
     let (parts, body) = request.into_parts();
-    let received = bodies::read(&front.bodies, body).await;
+    let connection = parts.extensions.get::<Arc<Connection>>().cloned();
+    let received = bodies::read(&front.bodies, body, connection.as_deref()).await;
     let (bytes, _room) = match received {
         Ok(received) => received,
         Err(refused) => return refused.into_response(),
