@@ -130,7 +130,26 @@ pub enum Operation {
         /// The public key of the device, in hexadecimal digits.
         device: String,
     },
-    /// Ends the participation of a subject in one task or all tasks of a population.
+    /// Revokes a subject of a population with all its devices.
+    RevokePerson {
+        /// The population.
+        population: String,
+        /// The subject, named as in [`Bar`](Self::Bar).
+        subject: String,
+    },
+    /// Withdraws an invitation: it enrols no device any more.
+    Withdraw {
+        /// The population.
+        population: String,
+        /// The invitation, or its subject, named as in [`Bar`](Self::Bar).
+        subject: String,
+    },
+    /// Deletes the models, the noise and the ledger of a task that has ended.
+    Delete {
+        /// The task, named as in [`Show`](Self::Show).
+        task: String,
+    },
+    /// Ends the participation of a subject in one task, or in a population with its tasks of now and later.
     Bar {
         /// The population.
         population: String,
@@ -187,6 +206,8 @@ pub enum Answer {
     Invitations(Vec<String>),
     /// The receipts of a bar, one per task. PRIVACY: it links a subject and its rounds.
     Barred(Vec<Receipt>),
+    /// `true` for a departure that is new, `false` where the subject was gone before.
+    Departed(bool),
     /// A backup that was made.
     Saved(Manifest),
     /// Public keys.
@@ -275,6 +296,13 @@ impl<'s> Admin<'s> {
                 self.shared().store.revoke(&key, ACTOR)?;
                 Answer::Done
             }
+            Operation::RevokePerson { population, subject } => {
+                Answer::Departed(self.revoke_person(population, subject)?)
+            }
+            Operation::Withdraw { population, subject } => {
+                Answer::Departed(self.withdraw(population, subject)?)
+            }
+            Operation::Delete { task } => Answer::Task(self.delete(task)?),
             Operation::Bar {
                 population,
                 subject,
@@ -323,6 +351,18 @@ impl<'s> Admin<'s> {
 
     /// The task of this name, or of an identifier that starts with these digits.
     fn find(&self, name: &str) -> Result<TaskRow> {
+        let row = self.find_any(name)?;
+        match row.deleted {
+            false => Ok(row),
+            true => Err(ServiceError::Value {
+                key: format!("task {}", row.task.name),
+                expected: "one that was not deleted".to_owned(),
+                got: "one whose models and ledger were deleted".to_owned(),
+            }),
+        }
+    }
+
+    fn find_any(&self, name: &str) -> Result<TaskRow> {
         let rows = self.shared().store.tasks()?;
         let digits = name.len() >= 8 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
         let fits = |row: &TaskRow| {

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 use undertone_protocol::{Code, Digest32, Problem, RetryWindow, digest_of};
-use undertone_store::{Millis, Store};
+use undertone_store::{DeviceRow, Enrolled, Enrolment, Millis, Quota, Store};
 
 use crate::identity::{DAY, Member};
+use crate::limits::{PersonLimits, departed};
 use crate::trouble::Seldom;
 
 pub use webhook::Webhook;
@@ -87,6 +88,8 @@ pub struct Admissions {
     per_day: u32,
     /// Max number of subjects that take part with one piece of hardware in 30 days.
     subjects_per_hardware: u32,
+    /// The limits of one person.
+    person: PersonLimits,
     passed: Mutex<HashMap<Digest32, (Millis, Option<Digest32>)>>,
 }
 
@@ -119,6 +122,7 @@ impl Admissions {
             attestor,
             per_day: Self::PER_DAY,
             subjects_per_hardware: Self::SUBJECTS_PER_HARDWARE,
+            person: PersonLimits::NONE,
             passed: Mutex::default(),
         }
     }
@@ -133,20 +137,52 @@ impl Admissions {
         }
     }
 
-    /// Counts the enrolment of a device that the store does not know yet.
+    /// These rules with limits of one person.
+    #[must_use]
+    pub fn with_person_limits(self, person: PersonLimits) -> Self {
+        Self { person, ..self }
+    }
+
+    /// The limits of one person.
+    pub(crate) fn person(&self) -> PersonLimits {
+        self.person
+    }
+
+    /// Enrols a device. Only one that its person may have is counted for the day of the issuer, so nobody uses up the day of others.
     ///
     /// # Errors
-    /// A refusal beyond the limit of the day; the store fails.
-    pub(crate) fn enrol(&self, store: &dyn Store, issuer: &Digest32) -> Result<(), Problem> {
-        let key = counted(b"enrolments of an issuer", &[issuer]);
-        match store.issue(&key, store.now() / DAY, 1, self.per_day) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Problem::new(
+    /// A refusal of a person who left, or beyond a limit; the store fails.
+    pub(crate) fn enrol(
+        &self,
+        store: &dyn Store,
+        issuer: &Digest32,
+        (key, population, person): (&Digest32, &str, &Digest32),
+    ) -> Result<DeviceRow, Problem> {
+        let enrolment = Enrolment {
+            key: *key,
+            population: population.to_owned(),
+            person: *person,
+            max_devices: self.person.devices,
+            max_enrolments: self.person.enrolments,
+            day: Quota {
+                counter: counted(b"enrolments of an issuer", &[issuer]),
+                window: store.now() / DAY,
+                limit: self.per_day,
+            },
+        };
+        let enrolled = store
+            .enrol(&enrolment)
+            .map_err(crate::error::ServiceError::from)?;
+        match enrolled {
+            Enrolled::Device(row) => Ok(row),
+            Enrolled::Day => Err(Problem::new(
                 Code::TooOften,
                 format!("the issuer enrols at most {} new devices per day", self.per_day),
             )
             .with_retry(RetryWindow::between(DAY / 4, DAY))),
-            Err(error) => Err(crate::error::ServiceError::from(error).into()),
+            Enrolled::Departed(how) => Err(departed(how)),
+            Enrolled::Devices => Err(self.person.too_many_devices()),
+            Enrolled::Enrolments => Err(self.person.too_many_enrolments()),
         }
     }
 

@@ -153,6 +153,10 @@ impl Host {
         capacity.spool_folder.get_or_insert_with(|| folder.to_owned());
         let service = Arc::new(Service::with_capacity(shared, config.identity, &capacity)?);
         service.forget_ended()?;
+        // Rows expire also while no server runs. A full disk keeps no server from starting; a later sweep does it then.
+        if let Err(error) = service.shared().store.sweep() {
+            tracing::warn!(%error, "rows whose time has passed could not be deleted yet");
+        }
         let mut others = None;
         let joined = match cluster {
             None => None,

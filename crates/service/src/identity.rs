@@ -182,11 +182,11 @@ impl<'k> Issuer<'k> {
         }
     }
 
-    /// The certificate of an enrolment.
+    /// The certificate of an enrolment, and the subject that it names.
     ///
     /// # Errors
     /// A refusal where the device does not hold its key, or has no right to its subject.
-    pub(crate) fn enrol(&self, request: &Enrol, now: Millis) -> Result<Signed, IdentityRefusal> {
+    pub(crate) fn enrol(&self, request: &Enrol, now: Millis) -> Result<(Signed, Digest32), IdentityRefusal> {
         let malformed =
             |what: &str| IdentityRefusal::new(Code::Malformed, format!("{what} must have 32 bytes"));
         let device: Digest32 = request
@@ -217,7 +217,8 @@ impl<'k> Issuer<'k> {
             not_before_ms: now.saturating_sub(limits::MAX_SKEW.as_millis() as u64),
             not_after_ms: now + limits::MAX_CERTIFICATE_LIFE.as_millis() as u64,
         };
-        Ok(self.signer.sign(Label::Certificate, write(&certificate)))
+        let signed = self.signer.sign(Label::Certificate, write(&certificate));
+        Ok((signed, subject))
     }
 
     /// The subject of a certificate that is renewed: it is valid now, and of the key that signs the request. An older key of the issuer
@@ -410,7 +411,8 @@ mod tests {
         // The claim in the request does not count.
         let signed = issuer
             .enrol(&enrolment(&device, text.clone(), vec![9; 32]), NOW)
-            .unwrap();
+            .unwrap()
+            .0;
         let issuers = IssuerKeys::of(&keys);
         let found = member(&signed, &issuers, "a", NOW).unwrap_or_else(|refusal| panic!("{refusal:?}"));
         assert!(found.subject == [5; 32] && found.device == device.public());
@@ -485,7 +487,8 @@ mod tests {
         let invitation = Invitation::new([9; 32], NOW + DAY).text(&keys, "a");
         let first = issuer
             .enrol(&enrolment(&device, invitation, Vec::new()), NOW)
-            .unwrap();
+            .unwrap()
+            .0;
         let renewal = |signer: &Signer, certificate: &Signed| {
             let mut enrol = Enrol {
                 device_key: signer.public().to_vec(),
@@ -496,7 +499,7 @@ mod tests {
             enrol
         };
         let later = NOW + 29 * DAY;
-        let second = issuer.enrol(&renewal(&device, &first), later).unwrap();
+        let second = issuer.enrol(&renewal(&device, &first), later).unwrap().0;
         let issuers = IssuerKeys::of(&keys);
         let member = |certificate: &Signed, now| member(certificate, &issuers, "a", now);
         let renewed = member(&second, NOW + 50 * DAY).unwrap();

@@ -382,6 +382,15 @@ impl Keys {
         self.key("invitations", &[])
     }
 
+    /// The name of a subject in its population, by which the service knows its departure and its devices. No row about a round holds it.
+    #[must_use]
+    pub(crate) fn person(&self, population: &str, issuer: &Digest32, subject: &Digest32) -> Digest32 {
+        *self.key(
+            "person of a population",
+            &[population.as_bytes(), issuer, subject],
+        )
+    }
+
     /// The key under which the key of a task's pseudonyms is sealed.
     #[must_use]
     pub(crate) fn pseudonym_seal(&self, salt: &[u8; 32], task: TaskId) -> Zeroizing<[u8; 32]> {

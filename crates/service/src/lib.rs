@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`room`] | a task that this process leads: its head, its attempt and its sessions |
 //! | [`task`], [`head_state`] | a task as the service runs it, and its head as bytes |
-//! | [`identity`], [`attest`] | who takes part, and on which platform |
+//! | [`identity`], [`attest`], [`limits`] | who takes part, on which platform, and how often |
 //! | [`pace`] | when devices come back |
 //! | [`keys`] | the keys of a service |
 //! | [`server`], [`http`], [`tls`] | the routes of devices and their listeners |
@@ -47,6 +47,7 @@ pub mod host;
 pub mod http;
 pub mod identity;
 pub mod keys;
+pub mod limits;
 pub mod metrics;
 pub mod pace;
 pub mod parity;

@@ -55,8 +55,16 @@ pub(crate) use upload::{Trouble, Upload};
 /// The time of a lease, in milliseconds.
 pub(crate) const LEASE: Millis = 30_000;
 
-/// Abandoned attempts in a row after which a task pauses.
+/// Attempts after which a task pauses that enough devices came to, and that failed all the same. Also the attempts in a row to which too few
+/// came after which the log says so.
 const MAX_ABANDONED: u32 = 5;
+
+/// The time from an abandoned attempt to the next one, in milliseconds. It doubles with each attempt in a row to which too few devices came,
+/// up to the time that an attempt waits for devices.
+const RETRY: Millis = 1000;
+
+/// The max time to the next attempt, in milliseconds, where an attempt waits for devices for a shorter time.
+const MAX_RETRY: Millis = 60_000;
 
 /// The end of a session is kept for its device for this long, in milliseconds.
 const VERDICTS_KEPT: Millis = 10 * 60_000;
@@ -92,7 +100,7 @@ pub struct Room {
     /// The signed plan, as devices read it.
     plan: Blob,
     names: TaskSessionTerms,
-    /// Hides the keys of devices where no participation is counted here.
+    /// Hides the keys of devices in the rows of sessions.
     salt: [u8; 32],
     inner: Mutex<Inner>,
     /// Grows with everything that a waiting device may want to know.
@@ -126,7 +134,8 @@ struct Inner {
     releasing: Option<AttemptId>,
     /// The ends of sessions of earlier attempts.
     ended: BTreeMap<SessionId, (Verdict, Millis)>,
-    abandoned_in_a_row: u32,
+    /// Attempts that failed since the last release though enough devices came to them.
+    failed: u32,
     /// Attempts abandoned in a row to which fewer devices came than a release needs.
     deserted: u32,
     rng: ChaCha20Rng,
@@ -260,7 +269,7 @@ impl Room {
                 current: None,
                 releasing: None,
                 ended: BTreeMap::new(),
-                abandoned_in_a_row: 0,
+                failed: 0,
                 deserted: 0,
                 rng: ChaCha20Rng::from_seed(random()?),
                 population: CheckInCounter::new(shared.store.now(), 0),
@@ -448,29 +457,54 @@ impl Room {
         crate::failpoint!("attempt.abandoned");
         tracing::warn!(task = %self.task.id, round = current.opened.round(), ?reason, "an attempt was abandoned");
         self.end_sessions(inner, &current, now, Verdict::Abandoned, &[]);
-        inner.abandoned_in_a_row += 1;
         let came = u64::from(current.machine.counts().assigned);
-        match came < self.task.file.floor() {
-            true => inner.deserted += 1,
-            false => inner.deserted = 0,
-        }
-        inner.not_before = now + 1000;
-        if inner.abandoned_in_a_row >= MAX_ABANDONED {
-            let mut note = format!(
-                "{MAX_ABANDONED} attempts in a row were abandoned, the last one because of {reason:?}"
-            );
-            let users = self.shared.store.observed(self.task.id)?.users;
-            if inner.deserted >= MAX_ABANDONED && users > 0 {
-                // PRIVACY: the note is shown to operators.
-                let users = crate::metrics::in_steps(users)
-                    .map_or_else(|| "fewer than 10".to_owned(), |users| format!("{users} or more"));
-                note = format!(
-                    "starved: {note}; {users} subjects have taken part, and too few came that may take part in this round"
-                );
+        let few = reason == AbandonReason::Few || came < self.task.file.floor();
+        let wait = match (reason, few) {
+            // A planned stop says nothing about the task.
+            (AbandonReason::Operator, _) => RETRY,
+            // Nor does a quiet night. PRIVACY: an attempt counts for the devices that came to it, so the next one waits longer.
+            (_, true) => {
+                inner.deserted += 1;
+                if inner.deserted == MAX_ABANDONED {
+                    self.warn_of_desertion()?;
+                }
+                let select = self.task.file.service.deadlines.select.millis();
+                match came {
+                    0 => RETRY,
+                    _ => (RETRY << (inner.deserted - 1).min(20)).min(select.max(MAX_RETRY)),
+                }
             }
+            (_, false) => {
+                inner.deserted = 0;
+                inner.failed += 1;
+                RETRY
+            }
+        };
+        inner.not_before = now + wait;
+        if inner.failed >= MAX_ABANDONED {
+            let note = format!(
+                "{MAX_ABANDONED} attempts were abandoned since the last release, though enough devices came to each; the last one because \
+                 of {reason:?}"
+            );
             self.pause(inner, &note)?;
         }
         self.notify();
+        Ok(())
+    }
+
+    /// Says once that too few devices come. The task goes on, since they may come back.
+    fn warn_of_desertion(&self) -> Result<()> {
+        let users = self.shared.store.observed(self.task.id)?.users;
+        // PRIVACY: the log is read by operators.
+        let subjects = crate::metrics::in_steps(users)
+            .map_or_else(|| "fewer than 10".to_owned(), |users| format!("{users} or more"));
+        tracing::warn!(
+            task = %self.task.id,
+            attempts = MAX_ABANDONED,
+            subjects,
+            "too few devices came to the last attempts; the task goes on, with longer pauses between them. Subjects that have taken part may \
+             have to wait for their next round, or have none left"
+        );
         Ok(())
     }
 
@@ -488,7 +522,7 @@ impl Room {
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        inner.abandoned_in_a_row = 0;
+        inner.failed = 0;
         inner.deserted = 0;
         Ok(())
     }

@@ -25,6 +25,7 @@ use crate::error::{Result, ServiceError};
 use crate::http::{Connections, Downloads, InFlight, Rates};
 use crate::identity::{self, DAY, Identity, IdentityRefusal, Issuer, IssuerKeys, Member};
 use crate::keys::random;
+use crate::limits::{Arrivals, departed};
 use crate::metrics::{Metrics, ObservedStore};
 use crate::pace;
 use crate::room::{Claims, LeftOver, Reply, Room, Shared};
@@ -63,6 +64,8 @@ pub struct Service {
     token: Zeroizing<[u8; 32]>,
     rooms: RwLock<BTreeMap<TaskId, Arc<Room>>>,
     boards: Boards,
+    /// The last check-ins of people.
+    arrivals: Arrivals,
     /// The other processes, once this one has joined them.
     cluster: OnceLock<Arc<Cluster>>,
     /// The attempts of rooms that could not go on, for the next rooms of their tasks.
@@ -144,6 +147,7 @@ impl Service {
             shared: Arc::new(shared),
             rooms: RwLock::default(),
             boards: Boards::default(),
+            arrivals: Arrivals::default(),
             cluster: OnceLock::new(),
             left: Mutex::default(),
             shards: crate::shard::Shards::default(),
@@ -359,26 +363,29 @@ impl Service {
         }
     }
 
-    /// Destroys the keys of the pseudonyms of tasks that have ended and ask for it. A task does so at its end; this is for one that a
-    /// crash kept from it.
+    /// Destroys the keys of the pseudonyms of tasks that have ended and ask for it, with the rows about their users. A task does so at its
+    /// end; this is for one that a crash kept from it, and for one that an earlier version forgot, whose rows it left.
     ///
     /// # Errors
     /// From the store.
     pub(crate) fn forget_ended(&self) -> Result<()> {
+        let mut gone = false;
         for row in self.shared.store.tasks()? {
-            if row.state != TaskState::Completed {
+            if row.state != TaskState::Completed || row.deleted {
                 continue;
             }
-            match task::forgets_pseudonyms(&row) {
+            match task::is_forgotten(&row, self.shared.store.as_ref()) {
                 Ok(false) => {}
                 Ok(true) => {
-                    self.shared
-                        .store
-                        .forget_pseudonym_key(row.task.id, &self.shared.process)?;
+                    let store = &self.shared.store;
+                    gone |= store.forget_pseudonym_key(row.task.id, &self.shared.process)?;
                 }
                 // A task that this version cannot read keeps the others from nothing.
                 Err(error) => tracing::warn!(task = %row.task.id, %error, "an ended task cannot be read"),
             }
+        }
+        if gone && let Err(error) = self.shared.store.scrub() {
+            tracing::warn!(%error, "the files of the database may hold deleted rows yet");
         }
         Ok(())
     }
@@ -438,13 +445,17 @@ impl Service {
             ));
         }
         let issuer = Issuer::new(&self.shared.keys, population, self.identity);
-        let certificate = issuer.enrol(&request, now).map_err(refused)?;
+        let (certificate, subject) = issuer.enrol(&request, now).map_err(refused)?;
         let device: Digest32 = request.device_key.as_slice().try_into().map_err(malformed)?;
-        if self.shared.store.device(&device).map_err(store)?.is_none() {
-            let issuer = self.shared.keys.issuer_name();
-            self.admissions().enrol(self.shared.store.as_ref(), &issuer)?;
-        }
-        let row = self.shared.store.enrol(&device, population).map_err(store)?;
+        let issuer = self.shared.keys.issuer_name();
+        let person = self.shared.keys.person(population, &issuer, &subject);
+        let row = self.admissions().enrol(
+            self.shared.store.as_ref(),
+            &issuer,
+            (&device, population, &person),
+        )?;
+        // A device that has a row renews its certificate, unless its person has gone since.
+        self.still_here(population, &device, &person)?;
         if row.revoked {
             return Err(Problem::new(Code::Revoked, "the key of this device was revoked"));
         }
@@ -472,11 +483,31 @@ impl Service {
         signature
             .check(&member.device, now, "POST", path, body)
             .map_err(bad)?;
-        match self.shared.store.device(&member.device).map_err(store)? {
-            Some(row) if row.revoked => {
-                Err(Problem::new(Code::Revoked, "the key of this device was revoked"))
-            }
-            _ => Ok(member),
+        let person = self.person(population, &member);
+        self.still_here(population, &member.device, &person)?;
+        Ok(member)
+    }
+
+    /// The name of the subject of a device in a population.
+    fn person(&self, population: &str, member: &Member) -> Digest32 {
+        self.shared
+            .keys
+            .person(population, &member.issuer, &member.subject)
+    }
+
+    /// Refuses a device that was revoked, and one whose person takes part no more.
+    fn still_here(&self, population: &str, device: &Digest32, person: &Digest32) -> Reply<()> {
+        let found = self
+            .shared
+            .store
+            .membership(device, population, person)
+            .map_err(store)?;
+        if found.device.is_some_and(|row| row.revoked) {
+            return Err(Problem::new(Code::Revoked, "the key of this device was revoked"));
+        }
+        match found.departure.filter(|how| how.ends_participation()) {
+            Some(how) => Err(departed(how)),
+            None => Ok(()),
         }
     }
 
@@ -538,6 +569,11 @@ impl Service {
         self.metrics
             .arrived(population, &member.device, request.client_version, now);
         let checkin: [u8; 16] = request.checkin.as_slice().try_into().map_err(malformed)?;
+        let (person, interval) = (
+            self.person(population, &member),
+            self.admissions().person().interval,
+        );
+        self.arrivals.note(&person, checkin, now, interval)?;
         if request.eligible.len() > limits::MAX_ELIGIBLE {
             return Err(malformed(format!("at most {} tasks", limits::MAX_ELIGIBLE)));
         }
@@ -602,7 +638,8 @@ impl Service {
                     continue;
                 }
             }
-            match room.admit(&request.member, request.checkin, &token) {
+            let limits = self.admissions().person().sessions();
+            match room.admit_within(&request.member, request.checkin, &token, limits) {
                 Ok(assignment) => {
                     if let Ok(session) = assignment.session.as_slice().try_into() {
                         count(&room, Ok(SessionId(session)));

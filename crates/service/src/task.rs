@@ -334,7 +334,7 @@ fn measured(of: &str, population: &str, file: &TaskFile, store: &dyn Store) -> R
     let tasks = store.tasks()?;
     let found = tasks
         .iter()
-        .find(|row| row.task.population == population && row.task.name == of);
+        .find(|row| row.task.population == population && row.task.name == of && !row.deleted);
     let row = found.ok_or_else(|| ServiceError::Value {
         key: "of".to_owned(),
         expected: format!("the name of a training task of the population {population:?}"),
@@ -378,6 +378,28 @@ pub(crate) fn forgets_pseudonyms(row: &TaskRow) -> Result<bool> {
     Ok(TaskFile::from_canonical(&settings.task)?
         .service
         .forget_pseudonyms)
+}
+
+/// The task that an evaluation measures; `None` for a task that trains.
+///
+/// # Errors
+/// [`ServiceError::Value`] for settings that this service did not write.
+pub(crate) fn measures(row: &TaskRow) -> Result<Option<TaskId>> {
+    let settings: Settings =
+        serde_json::from_str(&row.task.config).map_err(|error| damaged("the settings of the task", error))?;
+    let of = settings.of.map(|of| digest_from("the measured task", &of));
+    Ok(of.transpose()?.map(TaskId))
+}
+
+/// `true` if a task that has ended was forgotten, or is to be: its own key of pseudonyms is gone, or its file asks for that.
+///
+/// # Errors
+/// [`ServiceError::Value`] for settings that this service did not write; from the store.
+pub(crate) fn is_forgotten(row: &TaskRow, store: &dyn Store) -> Result<bool> {
+    let settings: Settings =
+        serde_json::from_str(&row.task.config).map_err(|error| damaged("the settings of the task", error))?;
+    let gone = settings.pseudonyms.is_some() && store.pseudonym_key(row.task.id)?.is_none();
+    Ok(gone || forgets_pseudonyms(row)?)
 }
 
 impl Task {

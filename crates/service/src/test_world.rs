@@ -144,6 +144,22 @@ impl World {
     }
 }
 
+/// The enrolment of a device, without limits.
+pub(crate) fn enrolment(key: &undertone_protocol::Digest32) -> undertone_store::Enrolment {
+    undertone_store::Enrolment {
+        key: *key,
+        population: "people".to_owned(),
+        person: *key,
+        max_devices: u32::MAX,
+        max_enrolments: u32::MAX,
+        day: undertone_store::Quota {
+            counter: [0; 32],
+            window: 0,
+            limit: u32::MAX,
+        },
+    }
+}
+
 /// The device of this number, of a subject of its own.
 pub(crate) fn member(number: u32) -> Member {
     let mut name = [0; 32];
@@ -184,6 +200,7 @@ pub(crate) fn task_row(holder: Option<undertone_store::TaskHolder>) -> undertone
         state: undertone_protocol::TaskState::Active,
         head_round: 0,
         head_model: [0; 32],
+        deleted: false,
         head_state: None,
         chain: String::new(),
         fence: 1,

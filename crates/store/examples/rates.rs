@@ -13,7 +13,8 @@ use undertone_accounting::participation::{Gap, Participation};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{TaskKind, TaskState};
 use undertone_store::{
-    Admission, Admitted, AttemptId, Memory, NewAttempt, NewTask, Release, SessionId, Sqlite, Store, TaskId,
+    Admission, Admitted, AttemptId, Memory, NewAttempt, NewTask, Release, SessionId, SessionLimits, Sqlite,
+    Store, TaskId,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -70,9 +71,14 @@ fn admission(attempt: AttemptId, user: u64, checkin: u64) -> Admission {
         attempt,
         session: SessionId(id),
         user: ParticipantId::new(pseudonym(user)),
+        person: Sha256::digest(user.to_le_bytes()).into(),
         device: Sha256::digest(user.to_be_bytes()).into(),
         checkin: id,
         hold_until: u64::MAX,
+        limits: SessionLimits {
+            sessions: 4,
+            interval: 1000,
+        },
     }
 }
 

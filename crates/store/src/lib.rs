@@ -10,6 +10,7 @@
 //! | [`NewAttempt`], [`AttemptState`], [`Outcome`], [`AbandonReason`] | attempts at a round |
 //! | [`Admission`], [`Admitted`], [`SessionState`] | sessions of devices |
 //! | [`Release`], [`Unpublished`], [`Histograms`] | released rounds, and the participation of users |
+//! | [`Enrolment`], [`Membership`], [`Departure`] | devices, their subjects, and those that left |
 //! | [`DeviceRow`], [`ProcessRow`], [`AuditRow`] | devices, processes, and the log of operators |
 //! | [`Blobs`], [`FolderBlobs`], [`MemoryBlobs`], `S3Blobs` | files by their digest; `S3Blobs` needs the feature `s3` |
 //! | [`is_lent`], [`is_private`] | the users who can reach secrets on a volume |
@@ -54,9 +55,9 @@ pub use oversight::{AttemptRow, LeaseRow, Oversight};
 #[cfg(feature = "postgres")]
 pub use postgres::Postgres;
 pub use rows::{
-    AbandonedRow, Admission, Admitted, AttemptId, AttemptState, DeviceRow, Histograms, Lease, Millis,
-    NewAttempt, NewProcess, NewTask, Outcome, ProcessRow, Release, SessionId, SessionState, TaskHolder,
-    TaskId, TaskRow, Unpublished,
+    AbandonedRow, Admission, Admitted, AttemptId, AttemptState, Departure, DeviceRow, Enrolled, Enrolment,
+    Histograms, Lease, Membership, Millis, NewAttempt, NewProcess, NewTask, Outcome, ProcessRow, Quota,
+    Release, SessionId, SessionLimits, SessionState, TaskHolder, TaskId, TaskRow, Unpublished,
 };
 pub use sqlite::Sqlite;
 pub use undertone_coordinator::record::AbandonReason;
@@ -137,7 +138,7 @@ pub trait Store: Oversight {
     fn close_selection(&self, lease: &Lease, attempt: AttemptId) -> Result<()>;
 
     /// Admits a device to an attempt and opens its session, if its subject may take part. That needs no open session, the declared
-    /// separation, fewer participations than the maximum, and a free place. A subject that was lost before it was ready may come
+    /// separation, fewer participations than the maximum, no departure, and a free place. A subject that was lost before it was ready may come
     /// again; in every other state a session is its subject's only one in the attempt. An attempt takes nobody after
     /// `select_until`, while its task is not active, and after the database was opened anew.
     ///
@@ -255,11 +256,24 @@ pub trait Store: Oversight {
     /// [`StoreError::Unavailable`].
     fn observed(&self, task: TaskId) -> Result<Histograms>;
 
-    /// Registers a device. A repeated call gives the first row.
+    /// Registers a device, if its subject may have one more. A repeated call gives the first row, which then knows its subject.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].
-    fn enrol(&self, key: &Digest32, population: &str) -> Result<DeviceRow>;
+    fn enrol(&self, enrolment: &Enrolment) -> Result<Enrolled>;
+
+    /// A device and the departure of its subject, by the hash of the subject in the population. It is one look at the database.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    fn membership(&self, key: &Digest32, population: &str, person: &Digest32) -> Result<Membership>;
+
+    /// Notes the departure of a subject from a population, by the hash of the subject there: tasks of now and later, devices of now and
+    /// later. `false` where that or more was done before. It is durable before this returns. The audit log does not name the subject.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    fn depart(&self, population: &str, person: &Digest32, how: Departure, actor: &str) -> Result<bool>;
 
     /// A device; `None` where it was never enrolled here.
     ///
@@ -267,7 +281,7 @@ pub trait Store: Oversight {
     /// [`StoreError::Unavailable`].
     fn device(&self, key: &Digest32) -> Result<Option<DeviceRow>>;
 
-    /// Revokes the key of a device.
+    /// Revokes the key of a device, and withdraws the invitation of its subject, so that the same person enrols no other key by it.
     ///
     /// # Errors
     /// [`StoreError::Missing`].
@@ -331,17 +345,38 @@ pub trait Store: Oversight {
     /// [`StoreError::Unavailable`].
     fn pseudonym_key(&self, task: TaskId) -> Result<Option<Vec<u8>>>;
 
-    /// Destroys the key of the pseudonyms of a completed task. `false` where there is none.
+    /// Destroys the key of the pseudonyms of a completed task, and deletes its rows about users and sessions. Histograms and ledger stay.
+    /// `false` where all of that was done before.
     ///
     /// # Errors
     /// [`StoreError::Missing`]; [`StoreError::Conflict`] for a task that is not completed.
     fn forget_pseudonym_key(&self, task: TaskId, actor: &str) -> Result<bool>;
 
-    /// Deletes sessions, counters, spent certificates and lost processes whose time has passed.
+    /// The blobs that a completed task alone names: its models, and the states of its noise.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`]; [`StoreError::Conflict`] for a task that is not completed.
+    fn blobs_of(&self, task: TaskId) -> Result<Vec<Digest32>>;
+
+    /// Deletes the rows of a completed task but its settings, which count for the budget of its population. `false` where that was done
+    /// before.
+    ///
+    /// # Errors
+    /// The errors of [`blobs_of`](Self::blobs_of).
+    fn delete_task(&self, task: TaskId, actor: &str) -> Result<bool>;
+
+    /// Deletes sessions, counters, spent certificates and lost processes whose time has passed. The time of a session has passed seven
+    /// days after the end of its attempt, and with the end of its task.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].
     fn sweep(&self) -> Result<()>;
+
+    /// Removes what deleted rows have left in the files of the database. Other transactions wait meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`], also while another program reads the files; nothing is lost then, and it can be called again.
+    fn scrub(&self) -> Result<()>;
 }
 
 /// Kills the process if the environment names this fail point: for the tests of programs over a store.

@@ -13,10 +13,10 @@ use undertone_protocol::{Digest32, TaskState};
 
 use crate::audit::AuditRow;
 use crate::clock::{Clock, SystemClock, Watch};
-use crate::rules::{self, AttemptFacts, Receipt, Standing, TaskFacts, missing};
+use crate::rules::{self, AttemptFacts, Lost, Receipt, Standing, TaskFacts, missing};
 use crate::{
-    AbandonReason, Admission, Admitted, AttemptId, AttemptState, DeviceRow, Lease, Millis, NewTask,
-    ProcessRow, Result, SessionId, SessionState, TaskHolder, TaskId, TaskRow, Unpublished,
+    AbandonReason, Admission, Admitted, AttemptId, AttemptState, Departure, DeviceRow, Lease, Millis,
+    NewTask, ProcessRow, Quota, Result, SessionId, SessionState, TaskHolder, TaskId, TaskRow, Unpublished,
 };
 
 /// A store in memory, for simulations and tests. It forgets everything at the end of the process.
@@ -43,13 +43,20 @@ struct State {
     attempts: Vec<Attempt>,
     sessions: HashMap<SessionId, Session>,
     checkins: HashMap<(Digest32, [u8; 16]), SessionId>,
-    devices: HashMap<Digest32, DeviceRow>,
+    devices: HashMap<Digest32, Device>,
+    /// The departures of subjects, by their hashes in each population.
+    departed: BTreeMap<String, HashMap<Digest32, Departure>>,
     spent: HashMap<Digest32, Millis>,
     counters: HashMap<(Digest32, u64), Counter>,
     processes: BTreeMap<String, ProcessRow>,
     /// The sealed keys of pseudonyms.
     pseudonym_keys: HashMap<TaskId, Vec<u8>>,
     audit: Vec<AuditRow>,
+}
+
+struct Device {
+    row: DeviceRow,
+    person: Digest32,
 }
 
 struct Counter {
@@ -67,6 +74,9 @@ struct Task {
     lines: Vec<Vec<u8>>,
     metrics: Vec<Vec<u8>>,
     models: BTreeMap<u64, Model>,
+    /// The histogram of a task whose users were deleted.
+    histogram: BTreeMap<u64, u64>,
+    deleted: bool,
 }
 
 #[derive(Default)]
@@ -95,6 +105,9 @@ struct Attempt {
     closed: Option<Millis>,
     /// The sessions that were not lost before they were ready.
     members: BTreeMap<ParticipantId, SessionId>,
+    /// Sessions that were lost before they were ready, by their user and by their device.
+    lost: BTreeMap<ParticipantId, Lost>,
+    dropped: HashMap<Digest32, Lost>,
     /// The users of an abandoned attempt, ascending.
     participants: Vec<ParticipantId>,
     receipt: Option<Receipt>,
@@ -107,6 +120,7 @@ struct Session {
     user: ParticipantId,
     state: SessionState,
     checkin: (Digest32, [u8; 16]),
+    opened: Millis,
 }
 
 impl Default for Memory {
@@ -189,6 +203,82 @@ impl State {
         Ok((facts, attempt))
     }
 
+    fn departure(&self, population: &str, person: &Digest32) -> Option<Departure> {
+        self.departed.get(population)?.get(person).copied()
+    }
+
+    /// Notes a departure; `false` where that or more was noted before.
+    fn depart(
+        &mut self,
+        now: Millis,
+        population: &str,
+        person: &Digest32,
+        how: Departure,
+        actor: &str,
+    ) -> bool {
+        if self.departure(population, person) >= Some(how) {
+            return false;
+        }
+        let of = self.departed.entry(population.to_owned()).or_default();
+        of.insert(*person, how);
+        let (action, detail) = rules::departed(population, how);
+        self.note(now, actor, action, &detail);
+        true
+    }
+
+    /// Counts in a window; `false` where it would exceed the limit.
+    fn issue(&mut self, now: Millis, quota: &Quota, number: u32) -> bool {
+        let counter = self.counters.entry((quota.counter, quota.window));
+        let counter = counter.or_insert(Counter { number: 0, at: now });
+        let total = u64::from(counter.number) + u64::from(number);
+        let fits = total <= u64::from(quota.limit);
+        if fits {
+            counter.number += number;
+            counter.at = now;
+        }
+        fits
+    }
+
+    /// Deletes what a task that has ended knows about users and sessions; `false` where it knows nothing. Its histogram stays.
+    fn forget_users(&mut self, id: TaskId) -> Result<bool> {
+        let task = self.task_mut(id)?;
+        let mut rows = !task.users.is_empty() || !task.barred.is_empty();
+        for user in std::mem::take(&mut task.users).into_values() {
+            if let Some(last) = user.last {
+                *task.histogram.entry(last.participations).or_default() += 1;
+            }
+        }
+        task.barred.clear();
+        self.forget_sessions(|attempt| attempt.facts.task == id);
+        for attempt in self
+            .attempts
+            .iter_mut()
+            .filter(|attempt| attempt.facts.task == id)
+        {
+            rows |= !attempt.participants.is_empty();
+            attempt.participants.clear();
+            attempt.members.clear();
+        }
+        Ok(rows)
+    }
+
+    /// Deletes the sessions of some attempts.
+    fn forget_sessions(&mut self, of: impl Fn(&Attempt) -> bool) {
+        let (attempts, checkins) = (&mut self.attempts, &mut self.checkins);
+        self.sessions.retain(|_, session| {
+            let attempt = place(session.attempt).and_then(|at| attempts.get(at));
+            let keeps = !attempt.is_some_and(&of);
+            if !keeps {
+                checkins.remove(&session.checkin);
+            }
+            keeps
+        });
+        for attempt in attempts.iter_mut().filter(|attempt| of(attempt)) {
+            attempt.lost.clear();
+            attempt.dropped.clear();
+        }
+    }
+
     fn note(&mut self, at: Millis, actor: &str, action: &str, detail: &str) {
         let last = self.audit.last().map(|row| (row.seq, row.digest.clone()));
         self.audit
@@ -229,7 +319,9 @@ impl State {
             return Ok(Some(Admitted::Before(session)));
         }
         let task = self.task(attempt.facts.task)?;
-        if task.barred.contains(&admission.user) {
+        let departure = self.departure(&task.task.population, &admission.person);
+        let left = departure.is_some_and(|how| how.ends_participation());
+        if left || task.barred.contains(&admission.user) {
             return Ok(Some(Admitted::Barred));
         }
         let user = task.users.get(&admission.user);
@@ -250,6 +342,10 @@ impl State {
             now,
             attempt.report_until,
         );
+        let lost = attempt.lost.get(&admission.user).copied().unwrap_or_default();
+        let dropped = attempt.dropped.get(&admission.device).copied();
+        let lost = lost.or(dropped.unwrap_or_default());
+        let refused = refused.or_else(|| lost.refusal(admission.limits, now));
         if refused.is_some() {
             return Ok(refused);
         }
@@ -289,6 +385,7 @@ impl Task {
                 process,
                 until: self.facts.until,
             }),
+            deleted: self.deleted,
         }
     }
 }

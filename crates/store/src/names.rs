@@ -3,7 +3,7 @@
 use undertone_accounting::participation::Spacing;
 use undertone_protocol::{TaskKind, TaskState};
 
-use crate::{AbandonReason, AttemptState, SessionState};
+use crate::{AbandonReason, AttemptState, Departure, SessionState};
 
 /// A value that a database holds by its name.
 pub(crate) trait Named: Sized + Copy {
@@ -80,6 +80,13 @@ named!(
     Duplicate = "duplicate",
     Protocol = "protocol",
     Operator = "operator",
+);
+named!(
+    Departure,
+    "the departure of a subject",
+    Withdrawn = "withdrawn",
+    Left = "left",
+    Revoked = "revoked",
 );
 named!(
     SessionState,

@@ -29,6 +29,8 @@ use crate::{Millis, Result};
 pub struct Postgres {
     database: Database,
     place: String,
+    /// Connections of their own for what is no transaction.
+    server: Server,
 }
 
 impl std::fmt::Debug for Postgres {
@@ -43,9 +45,39 @@ impl OverSql for Postgres {
     fn database(&self) -> &Database {
         &self.database
     }
+
+    fn scrub_files(&self) -> Result<()> {
+        let server = &self.server;
+        let mut driver = PostgresDriver::new(
+            server.config.clone(),
+            server.encryption.clone(),
+            Arc::clone(&server.watch),
+            server.clock.clone(),
+        );
+        scrub(&mut driver, &self.place)
+    }
+}
+
+/// Writes the tables about people anew, so that no file of a table holds deleted rows. The server's log of changes is its own.
+fn scrub(driver: &mut PostgresDriver, place: &str) -> Result<()> {
+    let mut run = |sql: &str| driver.batch(sql).map(drop).map_err(|error| error.at(place));
+    // A table is locked while it is written, so a transaction that lasts must not hold up all others.
+    run("SET lock_timeout = '5s'")?;
+    for table in [
+        "sessions",
+        "users",
+        "abandoned",
+        "barred",
+        "pseudonym_keys",
+        "devices",
+    ] {
+        run(&format!("VACUUM FULL {table}"))?;
+    }
+    Ok(())
 }
 
 /// The connections to a server.
+#[derive(Clone)]
 struct Server {
     config: Config,
     encryption: Encryption,
@@ -140,8 +172,9 @@ impl Postgres {
             clock: server_clock,
         };
         Ok(Self {
-            database: Database::start(Box::new(driver), Box::new(server))?,
+            database: Database::start(Box::new(driver), Box::new(server.clone()))?,
             place,
+            server,
         })
     }
 
@@ -157,10 +190,9 @@ impl Postgres {
         } = tls::settings(url)?;
         let clock = ServerClock::default();
         let watch = Arc::new(Watch::new(Arc::new(clock.clone())));
-        schema::migrate(
-            &mut PostgresDriver::new(config, encryption, watch, Some(clock)),
-            &place,
-        )
+        let mut driver = PostgresDriver::new(config, encryption, watch, Some(clock));
+        schema::migrate(&mut driver, &place)?;
+        scrub(&mut driver, &place)
     }
 
     /// The audit log, in its order.

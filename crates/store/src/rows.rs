@@ -80,6 +80,8 @@ pub struct TaskRow {
     pub fence: u64,
     /// The holder of the last lease; `None` once it was handed back.
     pub holder: Option<TaskHolder>,
+    /// `true` if the task has ended, and its models and its ledger were deleted.
+    pub deleted: bool,
 }
 
 /// The process that leads a task.
@@ -184,12 +186,34 @@ pub struct Admission {
     pub session: SessionId,
     /// The pseudonym of its subject in the task.
     pub user: ParticipantId,
-    /// The key of the device.
+    /// The hash of the subject in its population, by which a departure is known.
+    pub person: Digest32,
+    /// A hash of the key of the device, under a salt that is in no file.
     pub device: Digest32,
     /// The check-in, which gets one answer for good.
     pub checkin: [u8; 16],
     /// The end of the hold on the subject, by the clock of the store: until then no other session of it opens.
     pub hold_until: Millis,
+    /// The limits of sessions that sent nothing.
+    pub limits: SessionLimits,
+}
+
+/// The limits of a subject, and of a device, in one attempt. They bound the sessions that were lost before they were ready: any other
+/// session is its subject's only one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// Max number of sessions.
+    pub sessions: u32,
+    /// Min time from the opening of one session to that of the next, in milliseconds.
+    pub interval: Millis,
+}
+
+impl SessionLimits {
+    /// No limits.
+    pub const NONE: Self = Self {
+        sessions: u32::MAX,
+        interval: 0,
+    };
 }
 
 /// The answer to an admission.
@@ -208,8 +232,12 @@ pub enum Admitted {
     },
     /// The subject has taken part as often as the task allows.
     TooOften,
-    /// The subject takes part in the task no more.
+    /// The subject takes part in the task, or in its population, no more.
     Barred,
+    /// The subject or its device had all the sessions of this attempt that it may have.
+    TooMany,
+    /// The last session of the subject or its device was opened too short a time ago; it may come again at this time.
+    TooFast(Millis),
     /// The attempt has its sessions, or takes no more.
     Full,
 }
@@ -291,11 +319,80 @@ pub struct Histograms {
     pub users: u64,
 }
 
+/// A subject that takes part in a population no more, or only with the devices that it has. A departure moves down this list alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Departure {
+    /// The invitation of the subject was withdrawn: it enrols no device any more. Its devices go on.
+    Withdrawn,
+    /// The subject takes part no more, by its own wish.
+    Left,
+    /// The operator revoked the subject: it takes part no more.
+    Revoked,
+}
+
+impl Departure {
+    /// `true` if the subject may not take part.
+    #[must_use]
+    pub fn ends_participation(self) -> bool {
+        self >= Self::Left
+    }
+}
+
+/// A device that asks for its first certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enrolment {
+    /// Key of the device. The store keeps its hash alone.
+    pub key: Digest32,
+    /// Population of the device.
+    pub population: String,
+    /// The hash of its subject in the population.
+    pub person: Digest32,
+    /// Max number of devices of the subject that are not revoked.
+    pub max_devices: u32,
+    /// Max number of devices that the subject has ever enrolled.
+    pub max_enrolments: u32,
+    /// The new devices of its issuer on this day. Only a device that its subject may have is counted.
+    pub day: Quota,
+}
+
+/// A counter with its limit, as [`Store::issue`](crate::Store::issue) counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// The name of the counter. The store hides it.
+    pub counter: Digest32,
+    /// Window of the counter.
+    pub window: u64,
+    /// Max count in the window.
+    pub limit: u32,
+}
+
+/// The answer to an enrolment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Enrolled {
+    /// The device has a row, of now or of before.
+    Device(DeviceRow),
+    /// The subject enrols no device any more.
+    Departed(Departure),
+    /// The subject has all the devices that it may have.
+    Devices,
+    /// The subject has enrolled as many devices as its invitation allows.
+    Enrolments,
+    /// The issuer has enrolled all the devices of this day.
+    Day,
+}
+
+/// The standing of a device and its subject.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Membership {
+    /// The device; `None` where it was never enrolled here.
+    pub device: Option<DeviceRow>,
+    /// The departure of its subject.
+    pub departure: Option<Departure>,
+}
+
 /// A device that was given a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceRow {
-    /// Key of the device.
-    pub key: Digest32,
     /// Population of the device.
     pub population: String,
     /// The day of its enrolment, counted from 1970.

@@ -7,11 +7,12 @@ use undertone_coordinator::participation::{ParticipantId, Violation};
 use undertone_protocol::{Digest32, TaskState};
 
 use crate::audit::hex;
+use crate::clock::after;
 use crate::names::Named;
 use crate::oversight::about;
 use crate::{
-    Admitted, AttemptId, AttemptState, DeviceRow, Lease, Millis, NewAttempt, NewTask, Release, Result,
-    SessionState, StoreError, TaskId,
+    Admitted, AttemptId, AttemptState, Departure, DeviceRow, Enrolled, Enrolment, Lease, Millis, NewAttempt,
+    NewTask, Release, Result, SessionLimits, SessionState, StoreError, TaskId,
 };
 
 /// The time for which the sessions of an attempt are kept after its end, in milliseconds: 7 days.
@@ -117,10 +118,56 @@ pub(crate) fn may_forget(task: TaskId, state: TaskState) -> Result<()> {
     }
 }
 
+/// The act and the detail of the audit log for a departure. It does not name the subject.
+pub(crate) fn departed(population: &str, how: Departure) -> (&'static str, String) {
+    let (action, what) = match how {
+        Departure::Withdrawn => ("withdraw", "one invitation was withdrawn"),
+        Departure::Left => ("bar", "one subject takes part no more"),
+        Departure::Revoked => ("revoke", "one subject was revoked"),
+    };
+    (action, format!("population {population}: {what}"))
+}
+
+/// The detail of the audit log for a task whose rows were deleted.
+pub(crate) fn deleted(task: TaskId) -> String {
+    format!("{}its models and its ledger were deleted", about(task))
+}
+
+/// Checks that a task may be deleted.
+pub(crate) fn may_delete(task: TaskId, state: TaskState) -> Result<()> {
+    ensure(
+        state == TaskState::Completed,
+        format!("the state of task {task}"),
+        "completed, since only an ended task can be deleted",
+        state.name(),
+    )
+}
+
+/// The name of a device in a database.
+///
+/// PRIVACY: the key itself is in no file, so nobody finds it there by looking for it. It has too many values to be guessed.
+pub(crate) fn device_name(key: &[u8]) -> Digest32 {
+    Sha256::new()
+        .chain_update(DEVICE)
+        .chain_update(key)
+        .finalize()
+        .into()
+}
+
+/// The bytes before the key of a device in its hash.
+pub(crate) const DEVICE: &[u8] = b"undertone device\0";
+
+/// The answer to a device beyond the limits of its subject, which has enrolled `ever` devices and has `devices` now.
+pub(crate) fn may_enrol(enrolment: &Enrolment, ever: u64, devices: u64) -> Option<Enrolled> {
+    if devices >= u64::from(enrolment.max_devices) {
+        return Some(Enrolled::Devices);
+    }
+    (ever >= u64::from(enrolment.max_enrolments)).then_some(Enrolled::Enrolments)
+}
+
 /// The row of a device that is enrolled now.
-pub(crate) fn enrolled(key: &Digest32, population: &str, now: Millis) -> DeviceRow {
+pub(crate) fn enrolled(population: &str, now: Millis) -> DeviceRow {
     DeviceRow {
-        key: *key,
         population: population.to_owned(),
         enrolled_day: now / 86_400_000,
         revoked: false,
@@ -448,6 +495,39 @@ pub(crate) struct Standing {
     pub(crate) hold: Option<Millis>,
     /// The state of its session in the attempt, if that was not lost before it was ready.
     pub(crate) session: Option<SessionState>,
+}
+
+/// The sessions of an attempt that a subject or a device lost before they were ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Lost {
+    pub(crate) sessions: u32,
+    /// The opening of the last one.
+    pub(crate) last: Option<Millis>,
+}
+
+impl Lost {
+    /// Notes a session that was lost.
+    pub(crate) fn count(&mut self, opened: Millis) {
+        self.sessions = self.sessions.saturating_add(1);
+        self.last = self.last.max(Some(opened));
+    }
+
+    /// The more of two.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            sessions: self.sessions.max(other.sessions),
+            last: self.last.max(other.last),
+        }
+    }
+
+    /// The answer to a subject or device that opens too many sessions; `None` for one that does not.
+    pub(crate) fn refusal(self, limits: SessionLimits, now: Millis) -> Option<Admitted> {
+        if self.sessions >= limits.sessions {
+            return Some(Admitted::TooMany);
+        }
+        let next = after(self.last?, limits.interval);
+        (now < next).then_some(Admitted::TooFast(next))
+    }
 }
 
 /// The answer to a subject that may not take part; `None` for one that may.

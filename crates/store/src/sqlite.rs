@@ -7,7 +7,7 @@ mod schema;
 #[cfg(feature = "postgres")]
 pub(crate) use driver::cell;
 #[cfg(feature = "postgres")]
-pub(crate) use schema::{MIGRATIONS, VERSION};
+pub(crate) use schema::{HASHED, MIGRATIONS, VERSION};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,6 +58,29 @@ impl std::fmt::Debug for Sqlite {
 impl OverSql for Sqlite {
     fn database(&self) -> &Database {
         &self.database
+    }
+
+    fn scrub_files(&self) -> Result<()> {
+        scrub(&connect(&self.path, &self.place)?, &self.place)
+    }
+}
+
+/// Writes every page of a database anew, and empties its log.
+///
+/// PRIVACY: deleted rows are overwritten at once, but the log keeps the pages before, and a page that was split may keep a copy.
+fn scrub(conn: &Connection, place: &str) -> Result<()> {
+    let sql = |error: rusqlite::Error| sql_error(&error, place);
+    conn.execute_batch("VACUUM").map_err(sql)?;
+    let busy: bool = conn
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
+        .map_err(sql)?;
+    match busy {
+        false => Ok(()),
+        true => Err(StoreError::Unavailable {
+            place: place.to_owned(),
+            reason: "another program reads it, so its log still holds deleted rows; try again when that program has ended"
+                .to_owned(),
+        }),
     }
 }
 
@@ -149,7 +172,9 @@ impl Sqlite {
         if !path.exists() {
             return Err(rules::missing("database", place));
         }
-        schema::migrate(&connect(path, &place)?, &place)
+        let conn = connect(path, &place)?;
+        schema::migrate(&conn, &place)?;
+        scrub(&conn, &place)
     }
 
     /// Writes a snapshot of a database to a new file, also while a process has the database open. The snapshot is one moment: whole

@@ -99,12 +99,12 @@ fn a_lease_is_listed_until_its_end(world: &World) {
 fn enrolments_are_counted_per_day_and_population(world: &World) {
     let store = world.store();
     for key in 0..5 {
-        store.enrol(&[key; 32], "p").unwrap();
+        store.enrol(&enrolment(&[key; 32], "p")).unwrap();
     }
-    store.enrol(&[0; 32], "p").unwrap();
-    store.enrol(&[9; 32], "q").unwrap();
+    store.enrol(&enrolment(&[0; 32], "p")).unwrap();
+    store.enrol(&enrolment(&[9; 32], "q")).unwrap();
     world.clock.advance(2 * 86_400_000);
-    store.enrol(&[6; 32], "p").unwrap();
+    store.enrol(&enrolment(&[6; 32], "p")).unwrap();
     assert_eq!(store.enrolments("p", 0).unwrap(), [(DAY, 5), (DAY + 2, 1)]);
     assert_eq!(store.enrolments("p", DAY + 1).unwrap(), [(DAY + 2, 1)]);
     assert_eq!(store.enrolments("q", 0).unwrap(), [(DAY, 1)]);
@@ -120,7 +120,7 @@ fn acts_name_their_task_and_their_note(world: &World) {
     store.note_act(task, "operator", "stop", "we are: done").unwrap();
     let row = store.task(task).unwrap();
     store.end(&lease, b"end", &hex(&sha(b"end")), &row.chain).unwrap();
-    store.enrol(&[5; 32], "p").unwrap();
+    store.enrol(&enrolment(&[5; 32], "p")).unwrap();
     store.revoke(&[5; 32], "admin").unwrap();
     let rows = store.acts(task, 9).unwrap();
     let shown: Vec<_> = rows

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 use undertone_coordinator::participation::ParticipantId;
-use undertone_store::{AbandonReason, ManualClock, Postgres, SessionState, Sqlite, Store, StoreError};
+use undertone_store::{
+    AbandonReason, Departure, ManualClock, Postgres, SessionState, Sqlite, Store, StoreError,
+};
 
 use common::postgres::shared;
 use common::*;
@@ -30,11 +32,22 @@ fn fill(store: &dyn Store) {
     store
         .append_metrics(task, "{\"text\":\"\u{e9}\"}".as_bytes())
         .unwrap();
-    store.enrol(&sha(b"device"), "keyboard-en").unwrap();
+    store.enrol(&enrolment(&sha(b"device"), "keyboard-en")).unwrap();
     assert!(store.issue(&sha(b"subject"), 1, 2, 8).unwrap());
     assert!(store.spend(&sha(b"key"), u64::MAX / 4).unwrap());
     assert!(store.bar(task, ParticipantId::new(u64::MAX), "operator").unwrap());
+    assert!(
+        store
+            .depart("keyboard-en", &sha(b"person"), Departure::Left, "operator")
+            .unwrap()
+    );
     store.keep_pseudonym_key(task, b"sealed\0\xff").unwrap();
+    // Histograms are kept for a task whose users were forgotten.
+    let (over, lease) = active(store, "over", at_least(2, 3));
+    released(store, &lease, &[4, 5]);
+    let chain = store.task(over).unwrap().chain;
+    store.end(&lease, b"{}", &hex(&sha(b"{}")), &chain).unwrap();
+    store.forget_pseudonym_key(over, "operator").unwrap();
     store.register(&process("one")).unwrap();
 }
 
@@ -172,7 +185,7 @@ fn filled_foreign_and_older_databases_are_refused() {
     std::fs::copy(at("one"), &broken).unwrap();
     let file = Connection::open(&broken).unwrap();
     file.pragma_update(None, "foreign_keys", false).unwrap();
-    file.execute("UPDATE models SET task = 99", []).unwrap();
+    file.execute("UPDATE models SET task = task + 98", []).unwrap();
     drop(file);
     assert!(Postgres::fill(&empty, &broken).is_err());
     Postgres::fill(&empty, &at("one")).unwrap();

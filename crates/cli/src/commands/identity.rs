@@ -37,10 +37,29 @@ enum IdentityCommand {
         #[arg(long, default_value_t = 7)]
         days: u32,
     },
-    /// Revoke the key of a device. It takes part in no later round, and its certificate is not renewed.
+    /// Withdraw an invitation. It enrols no device any more; devices that it has enrolled go on.
+    Withdraw {
+        /// Give the invitation, or its person, as `undertone device status` prints it.
+        invitation: String,
+        #[command(flatten)]
+        data: DataArgs,
+        /// Name the population.
+        #[arg(long, value_name = "NAME")]
+        population: String,
+    },
+    /// Revoke the key of a device, or a person with all devices. Nothing revoked takes part in a later round, or renews its certificate.
+    ///
+    /// The invitation of a revoked device enrols no other one: invite the person anew.
     Revoke {
         /// Give the public key of the device, as `undertone device status` prints it.
-        device: String,
+        #[arg(required_unless_present = "person", conflicts_with = "person")]
+        device: Option<String>,
+        /// Revoke this person with all devices, of now and later: the line `person` of `undertone device status`, or the invitation.
+        #[arg(long, value_name = "PERSON", requires = "population")]
+        person: Option<String>,
+        /// Name the population of the person.
+        #[arg(long, value_name = "NAME", requires = "person")]
+        population: Option<String>,
         #[command(flatten)]
         data: DataArgs,
     },
@@ -156,7 +175,61 @@ pub(crate) fn run(args: IdentityArgs, output: &Output) -> anyhow::Result<()> {
                 serde_json::json!({ "population": population, "days": days, "invitations": invitations });
             output.show(&document, || invitations.join("\n"))
         }
-        IdentityCommand::Revoke { device, data } => {
+        IdentityCommand::Withdraw {
+            invitation,
+            data,
+            population,
+        } => {
+            let operation = Operation::Withdraw {
+                population: population.clone(),
+                subject: invitation,
+            };
+            let Answer::Departed(new) = perform(&data.data, Missing::Refuse, &operation)? else {
+                return Err(unexpected());
+            };
+            let shown = serde_json::json!({ "population": population, "withdrawn": new });
+            output.show(&shown, || {
+                let invitation = match new {
+                    true => "withdrawn; it enrols no device any more",
+                    false => "was withdrawn before",
+                };
+                facts([
+                    ("population", population.clone()),
+                    ("invitation", invitation.to_owned()),
+                ])
+            })
+        }
+        IdentityCommand::Revoke {
+            device: None,
+            person,
+            population,
+            data,
+        } => {
+            let population = population.unwrap_or_default();
+            let operation = Operation::RevokePerson {
+                population: population.clone(),
+                subject: person.unwrap_or_default(),
+            };
+            let Answer::Departed(new) = perform(&data.data, Missing::Refuse, &operation)? else {
+                return Err(unexpected());
+            };
+            let shown = serde_json::json!({ "population": population, "person_revoked": new });
+            output.show(&shown, || {
+                let person = match new {
+                    true => "revoked, with all devices",
+                    false => "was revoked before",
+                };
+                facts([
+                    ("population", population.clone()),
+                    ("the person", person.to_owned()),
+                ])
+            })
+        }
+        IdentityCommand::Revoke {
+            device: Some(device),
+            data,
+            ..
+        } => {
             let operation = Operation::Revoke {
                 device: device.clone(),
             };

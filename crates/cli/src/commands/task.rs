@@ -65,15 +65,19 @@ enum TaskCommand {
         #[arg(long)]
         forget: bool,
     },
-    /// End the participation of one person in one task or all tasks of a population, and print the rounds that they were in.
+    /// End the participation of one person in a population, in tasks of now and later, and print the rounds that they were in.
     ///
     /// No session of the person opens any more, and an open one ends, unless its update is already in the sum. Released models stay.
     /// The receipt links a person and rounds: give it to that person alone.
     Bar(bar::BarArgs),
-    /// Destroy the key of the pseudonyms of a task that has ended. Nobody can then link a person and its ledger.
+    /// Destroy the key of the pseudonyms of a task that has ended, and its rows about people. Nobody can then link a person and its ledger.
     ///
     /// Backups from before still hold the key, sealed under the key file: delete them too. The export and its checks need no key.
     Forget(OneTask),
+    /// Delete a task that has ended: its models, the states of its noise and its ledger. Export it before.
+    ///
+    /// Its settings stay, since its epsilon counts for the budget of the population, and so does its name. Blobs of other tasks stay.
+    Delete(OneTask),
     /// Write the directory of a task that has ended. `undertone verify` checks its claims.
     Export {
         #[command(flatten)]
@@ -191,6 +195,7 @@ pub(crate) fn run(args: TaskArgs, output: &Output) -> anyhow::Result<()> {
         Answer::Invitations(_)
         | Answer::Keys(_)
         | Answer::Rotated(_)
+        | Answer::Departed(_)
         | Answer::Barred(_)
         | Answer::Saved(_) => Err(unexpected()),
     }
@@ -245,6 +250,7 @@ fn operation(command: TaskCommand) -> anyhow::Result<(DataArgs, Missing, Operati
             (data, Operation::Stop { task })
         }
         TaskCommand::Forget(OneTask { task, data }) => (data, Operation::Forget { task }),
+        TaskCommand::Delete(OneTask { task, data }) => (data, Operation::Delete { task }),
         // It shows an answer of its own.
         TaskCommand::Bar(_) => return Err(unexpected()),
         TaskCommand::Export { task, folder } => {
@@ -271,6 +277,9 @@ fn hint(operation: &Operation, task: &TaskSummary, data: &Path) -> Option<String
         Operation::Forget { .. } => {
             Some("the key of the pseudonyms is destroyed; backups from before still hold it".to_owned())
         }
+        Operation::Delete { .. } => Some(
+            "its models and its ledger are deleted; its epsilon still counts for the budget of the population".to_owned(),
+        ),
         Operation::Stop { .. } => Some(format!(
             "write its results with: undertone task export {name} FOLDER --data {data}"
         )),

@@ -517,7 +517,7 @@ fn a_database_of_a_newer_program_is_refused_with_a_sentence_that_says_so() {
     ] {
         folder.refuse(
             line,
-            "service/service.sqlite: expected a database of schema 3, got 7; it was written by a newer program; use that one",
+            "service/service.sqlite: expected a database of schema 4, got 7; it was written by a newer program; use that one",
         );
     }
     bytes[60..64].copy_from_slice(&version);

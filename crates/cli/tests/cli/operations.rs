@@ -155,6 +155,53 @@ fn the_doctor_finds_each_reason_and_a_barred_person_takes_part_no_more() {
 }
 
 #[test]
+fn an_operator_takes_an_invitation_back_revokes_a_person_and_deletes_an_ended_task() {
+    let folder = service();
+    let invited = &invitations(&folder, 2);
+    let of = "--data service --population demo";
+    let withdraw = format!("identity withdraw {} {of}", invited[0]);
+    folder.show(
+        &withdraw,
+        "invitation ... withdrawn; it enrols no device any more",
+    );
+    folder.show(&withdraw, "was withdrawn before");
+    assert_eq!(folder.json(&withdraw)["withdrawn"], false);
+    let revoke = format!("identity revoke --person {} {of}", invited[1]);
+    assert_eq!(folder.json(&revoke)["person_revoked"], true);
+    folder.show(&revoke, "was revoked before");
+    folder.refuses(
+        "
+        $ identity revoke --data service
+        <DEVICE>
+        $ identity revoke --person 00 --data service
+        --population
+        $ identity revoke 00 --person 00 --data service --population demo
+        cannot be used with
+        $ identity withdraw nobody --data service --population demo
+        the subject must be 64 hexadecimal digits
+        $ task delete federated --data service
+        only an ended task can be deleted
+        $ task delete absent --data service
+        absent
+        ",
+    );
+    folder.succeed("task activate federated --data service");
+    folder.succeed("task stop federated --data service");
+    folder.show("task delete federated --data service", "state ... deleted");
+    assert_eq!(folder.json("task list --data service")[0]["state"], "deleted");
+    folder.refuses(
+        "
+        $ task delete federated --data service
+        one whose models and ledger were deleted
+        $ task export federated exported --data service
+        one whose models and ledger were deleted
+        $ task create federated.toml --data service --population demo
+        a name that no task has
+        ",
+    );
+}
+
+#[test]
 fn a_backup_of_a_running_service_is_rehearsed_and_restored_with_its_tasks_halted() {
     let folder = service();
     folder.succeed("backup key backup.key");

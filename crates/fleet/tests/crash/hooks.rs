@@ -8,9 +8,9 @@ use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskState};
 use undertone_store::{
     AbandonReason, AbandonedRow, Admission, Admitted, AttemptId, AttemptRow, AttemptState, AuditRow,
-    BlobError, BlobReader, Blobs, Created, DeviceRow, Histograms, Lease, LeaseRow, Millis, NewAttempt,
-    NewProcess, NewTask, Outcome, Oversight, ProcessRow, Release, SessionId, SessionState, Store, StoreError,
-    Stored, TaskId, TaskRow, Unpublished,
+    BlobError, BlobReader, Blobs, Created, Departure, DeviceRow, Enrolled, Enrolment, Histograms, Lease,
+    LeaseRow, Membership, Millis, NewAttempt, NewProcess, NewTask, Outcome, Oversight, ProcessRow, Release,
+    SessionId, SessionState, Store, StoreError, Stored, TaskId, TaskRow, Unpublished,
 };
 
 type Made<T> = Result<T, StoreError>;
@@ -162,8 +162,14 @@ impl Store for HookedStore {
     fn observed(&self, task: TaskId) -> Made<Histograms> {
         self.inner.observed(task)
     }
-    fn enrol(&self, key: &Digest32, population: &str) -> Made<DeviceRow> {
-        self.act("enrol", |store| store.enrol(key, population))
+    fn enrol(&self, enrolment: &Enrolment) -> Made<Enrolled> {
+        self.act("enrol", |store| store.enrol(enrolment))
+    }
+    fn membership(&self, key: &Digest32, population: &str, person: &Digest32) -> Made<Membership> {
+        self.inner.membership(key, population, person)
+    }
+    fn depart(&self, population: &str, person: &Digest32, how: Departure, actor: &str) -> Made<bool> {
+        self.act("depart", |store| store.depart(population, person, how, actor))
     }
     fn device(&self, key: &Digest32) -> Made<Option<DeviceRow>> {
         self.inner.device(key)
@@ -204,6 +210,15 @@ impl Store for HookedStore {
         self.act("forget_pseudonym_key", |store| {
             store.forget_pseudonym_key(task, actor)
         })
+    }
+    fn blobs_of(&self, task: TaskId) -> Made<Vec<Digest32>> {
+        self.inner.blobs_of(task)
+    }
+    fn delete_task(&self, task: TaskId, actor: &str) -> Made<bool> {
+        self.act("delete_task", |store| store.delete_task(task, actor))
+    }
+    fn scrub(&self) -> Made<()> {
+        self.act("scrub", |store| store.scrub())
     }
     fn sweep(&self) -> Made<()> {
         self.act("sweep", |store| store.sweep())

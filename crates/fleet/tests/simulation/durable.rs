@@ -8,9 +8,10 @@ use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskState};
 use undertone_store::{
     AbandonReason, AbandonedRow, Admission, Admitted, AttemptId, AttemptRow, AttemptState, AuditRow,
-    BlobError, BlobReader, Blobs, Created, DeviceRow, Histograms, Lease, LeaseRow, Memory, MemoryBlobs,
-    Millis, NewAttempt, NewProcess, NewTask, Outcome, Oversight, ProcessRow, Release, Result, SessionId,
-    SessionState, Store, StoreError, Stored, TaskId, TaskRow, Unpublished,
+    BlobError, BlobReader, Blobs, Created, Departure, DeviceRow, Enrolled, Enrolment, Histograms, Lease,
+    LeaseRow, Membership, Memory, MemoryBlobs, Millis, NewAttempt, NewProcess, NewTask, Outcome, Oversight,
+    ProcessRow, Release, Result, SessionId, SessionState, Store, StoreError, Stored, TaskId, TaskRow,
+    Unpublished,
 };
 
 /// The payload of the panic that stands for the death of the process.
@@ -300,8 +301,14 @@ impl Store for Durable {
     fn observed(&self, task: TaskId) -> Result<Histograms> {
         self.store.observed(task)
     }
-    fn enrol(&self, key: &Digest32, population: &str) -> Result<DeviceRow> {
-        self.row(|| self.store.enrol(key, population))
+    fn enrol(&self, enrolment: &Enrolment) -> Result<Enrolled> {
+        self.row(|| self.store.enrol(enrolment))
+    }
+    fn membership(&self, key: &Digest32, population: &str, person: &Digest32) -> Result<Membership> {
+        self.store.membership(key, population, person)
+    }
+    fn depart(&self, population: &str, person: &Digest32, how: Departure, actor: &str) -> Result<bool> {
+        self.row(|| self.store.depart(population, person, how, actor))
     }
     fn device(&self, key: &Digest32) -> Result<Option<DeviceRow>> {
         self.store.device(key)
@@ -338,6 +345,15 @@ impl Store for Durable {
     }
     fn forget_pseudonym_key(&self, task: TaskId, actor: &str) -> Result<bool> {
         self.row(|| self.store.forget_pseudonym_key(task, actor))
+    }
+    fn blobs_of(&self, task: TaskId) -> Result<Vec<Digest32>> {
+        self.store.blobs_of(task)
+    }
+    fn delete_task(&self, task: TaskId, actor: &str) -> Result<bool> {
+        self.row(|| self.store.delete_task(task, actor))
+    }
+    fn scrub(&self) -> Result<()> {
+        self.row(|| self.store.scrub())
     }
     fn sweep(&self) -> Result<()> {
         self.row(|| self.store.sweep())

@@ -2,7 +2,6 @@
 
 use undertone_device::{Ended, Ineligible};
 use undertone_protocol::{Code, TaskState};
-use undertone_store::Store as _;
 
 use super::checker::Facts;
 use super::template::{Rules, START, Template};
@@ -163,69 +162,49 @@ fn devices_without_a_memory_refuse_and_the_service_refuses_without_their_help() 
 /// Seven people for five rounds of four, each of whom may come twice: three rounds can be made.
 #[test]
 #[ignore = "slow"]
-fn a_task_whose_population_is_used_up_pauses_as_starved_and_repeats_nobody() {
+fn a_task_whose_population_is_used_up_releases_no_more_and_repeats_nobody() {
     let template = Template::new(Rules::plain(5, 4, 4, 1, 2), (0..7).collect());
     let mut world = World::new(&template);
-    let turns = 3000;
-    let over = (0..turns).find(|_| {
-        world.turn();
-        world.clock.advance(1000);
-        world.state() != TaskState::Active
-    });
-    assert!(over.is_some(), "the task stands at round {}", world.round());
-    assert_eq!(world.state(), TaskState::Paused);
-    assert_eq!(world.round(), 3);
-    let note = world.durable.last_note();
-    assert!(note.contains("starved"), "{note}");
-    let facts = Facts::of(&world);
-    assert_eq!(facts.violations(), Vec::<String>::new());
-    // It stays so when the operator lets it go on.
-    let id = template.new_task.id;
-    world
-        .durable
-        .set_state(id, TaskState::Paused, TaskState::Active, "operator", "again")
-        .unwrap();
-    for _ in 0..turns {
+    for _ in 0..3000 {
         world.turn();
         world.clock.advance(1000);
     }
-    assert_eq!((world.state(), world.round()), (TaskState::Paused, 3));
+    // It waits for people who may come yet, and never pauses for want of them.
+    assert_eq!((world.state(), world.round()), (TaskState::Active, 3));
     assert_eq!(Facts::of(&world).violations(), Vec::<String>::new());
 }
 
 /// A large separation starves a small population as well: nobody can come to the second round.
 #[test]
 #[ignore = "slow"]
-fn a_separation_that_the_population_cannot_fill_pauses_the_task_as_starved() {
+fn a_separation_that_the_population_cannot_fill_releases_no_second_round() {
     let template = Template::new(Rules::plain(5, 4, 4, 4, 2), (0..7).collect());
     let mut world = World::new(&template);
     for _ in 0..2000 {
         world.turn();
         world.clock.advance(1000);
     }
-    assert_eq!((world.state(), world.round()), (TaskState::Paused, 1));
-    assert!(
-        world.durable.last_note().contains("starved"),
-        "{}",
-        world.durable.last_note()
-    );
+    assert_eq!((world.state(), world.round()), (TaskState::Active, 1));
     assert_eq!(Facts::of(&world).violations(), Vec::<String>::new());
 }
 
-/// Nobody comes at all: the task pauses, and it is not the schema that starves it.
+/// Nobody comes for a night, and everybody in the morning: the task goes on by itself.
 #[test]
-fn a_task_that_nobody_visits_pauses_and_is_not_called_starved() {
+fn a_night_without_devices_pauses_no_task() {
     let template = Template::new(Rules::plain(5, 4, 4, 1, 2), (0..7).collect());
     let mut world = World::new(&template);
-    world.devices.clear();
+    let asleep = std::mem::take(&mut world.devices);
     for _ in 0..300 {
         world.turn();
         world.clock.advance(1000);
     }
-    assert_eq!((world.state(), world.round()), (TaskState::Paused, 0));
-    assert!(
-        !world.durable.last_note().contains("starved"),
-        "{}",
-        world.durable.last_note()
-    );
+    assert_eq!((world.state(), world.round()), (TaskState::Active, 0));
+    world.devices = asleep;
+    let released = (0..2000).any(|_| {
+        world.turn();
+        world.clock.advance(1000);
+        world.round() > 0
+    });
+    assert!(released, "the task stands at round {}", world.round());
+    assert_eq!(Facts::of(&world).violations(), Vec::<String>::new());
 }

@@ -53,7 +53,8 @@ impl Reader {
 fn scrape(service: &Service, guarantees: &Guarantees, folder: &Path) -> Result<Vec<ShownFigure>> {
     let mut figures = BTreeMap::new();
     // A store that does not answer keeps no scraper from the figures that say so.
-    let rows = service.shared().store.tasks().unwrap_or_default();
+    let mut rows = service.shared().store.tasks().unwrap_or_default();
+    rows.retain(|row| !row.deleted);
     let states = task_states(&rows);
     for row in rows {
         if row.state == TaskState::Draft {

@@ -1,18 +1,19 @@
-//! The wishes of single subjects: to take part no more, to know their rounds, and to be linked with no ledger any more.
+//! The wishes of single subjects: to take part no more, to know their rounds, and to be linked with no ledger any more. What an operator
+//! does on their side stands here too: invitations that are withdrawn, people who are revoked, and tasks that are deleted.
 
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::record::LedgerLine;
 use undertone_coordinator::task::LedgerPlace;
 use undertone_protocol::{Digest32, TaskState, digest_of};
-use undertone_store::TaskRow;
+use undertone_store::{Departure, TaskRow};
 
 use super::{ACTOR, Admin, TaskSummary, check_population, shortened, views};
 use crate::error::{Result, ServiceError};
 use crate::identity::{Invitation, unhex};
 use crate::pseudonyms::{self, Pseudonyms};
 use crate::room::OpenSession;
-use crate::task::Task;
+use crate::task::{self, Task};
 
 /// The result of a bar in one task, and the rounds that the subject took part in before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,30 +36,58 @@ pub struct Receipt {
 }
 
 impl Admin<'_> {
-    /// Ends the participation of a subject in one task or all tasks of a population, and says which rounds it took part in.
+    /// Ends the participation of a subject in one task, or in its population: all tasks of now and later, on all devices. Says which rounds
+    /// it took part in.
     ///
     /// PRIVACY: the receipt links a subject and its rounds. Its reader must be that person, or one that the person has asked.
     pub(super) fn bar(&self, population: &str, subject: &str, task: Option<&str>) -> Result<Vec<Receipt>> {
         check_population(population)?;
         let subject = self.subject(population, subject)?;
-        let rows = match task {
-            Some(name) => vec![self.find(name)?],
-            None => self.shared().store.tasks()?,
+        let Some(name) = task else {
+            return Ok(self.depart(population, &subject, Departure::Left)?.1);
         };
-        let mut receipts = Vec::new();
-        for row in rows {
-            if row.task.population == population {
-                receipts.push(self.bar_from(&row, &subject)?);
-            }
-        }
-        match receipts.is_empty() {
-            false => Ok(receipts),
-            true => Err(ServiceError::Value {
+        let row = self.find(name)?;
+        if row.task.population != population {
+            return Err(ServiceError::Value {
                 key: "the population".to_owned(),
-                expected: "one that has this task, or any task".to_owned(),
+                expected: format!("{:?}, the one of this task", row.task.population),
                 got: format!("{:?}", shortened(population)),
-            }),
+            });
         }
+        Ok(vec![self.bar_from(&row, &subject, None)?])
+    }
+
+    /// Revokes a subject with all its devices, of now and later.
+    pub(super) fn revoke_person(&self, population: &str, subject: &str) -> Result<bool> {
+        check_population(population)?;
+        let subject = self.subject(population, subject)?;
+        Ok(self.depart(population, &subject, Departure::Revoked)?.0)
+    }
+
+    /// Withdraws an invitation: it enrols no device any more. Devices that it has enrolled go on.
+    pub(super) fn withdraw(&self, population: &str, subject: &str) -> Result<bool> {
+        check_population(population)?;
+        let subject = self.subject(population, subject)?;
+        let person = self.person(population, &subject);
+        let store = &self.shared().store;
+        Ok(store.depart(population, &person, Departure::Withdrawn, ACTOR)?)
+    }
+
+    fn person(&self, population: &str, subject: &Digest32) -> Digest32 {
+        let keys = &self.shared().keys;
+        keys.person(population, &keys.issuer_name(), subject)
+    }
+
+    /// Notes a departure, and ends the open sessions of the subject. `true` for a departure that is new.
+    fn depart(&self, population: &str, subject: &Digest32, how: Departure) -> Result<(bool, Vec<Receipt>)> {
+        let person = self.person(population, subject);
+        let store = &self.shared().store;
+        // The departure comes first: no session of the subject opens after it, in no task, under no leader.
+        let new = store.depart(population, &person, how, ACTOR)?;
+        let rows = store.tasks()?.into_iter();
+        let rows = rows.filter(|row| row.task.population == population && !row.deleted);
+        let receipts = rows.map(|row| self.bar_from(&row, subject, Some(new)));
+        Ok((new, receipts.collect::<Result<_>>()?))
     }
 
     /// The subject that an operator names: by 64 digits, by an invitation, or by a name that a device gave to `--subject`.
@@ -84,24 +113,32 @@ impl Admin<'_> {
         }
     }
 
-    fn bar_from(&self, row: &TaskRow, subject: &Digest32) -> Result<Receipt> {
+    /// Bars a subject from one task, or with `left` ends its sessions there: it has left the population, and `left` says whether it did now.
+    fn bar_from(&self, row: &TaskRow, subject: &Digest32, left: Option<bool>) -> Result<Receipt> {
         let shared = self.shared();
         let task = self.load(row)?;
+        let ended = row.state == TaskState::Completed;
         let mut receipt = Receipt {
             task: row.task.name.clone(),
             id: row.task.id.to_string(),
             state: views::state_name(row.state).to_owned(),
-            barred: false,
+            barred: left == Some(true) && !ended,
             session: "none".to_owned(),
             rounds: Vec::new(),
             note: None,
         };
         if task.file.service.ledger == LedgerPlace::Device {
-            receipt.note = Some(
-                "the devices of this task count their participations themselves, so the server cannot tell its subjects apart; \
-                 revoke the devices with `undertone identity revoke`"
-                    .to_owned(),
-            );
+            let note = match left {
+                Some(_) => {
+                    "no session of the person opens any more; the devices of this task count their participations themselves, so the \
+                     server knows neither their rounds nor an open session, which goes on to its end"
+                }
+                None => {
+                    "the devices of this task count their participations themselves, so the server cannot tell its subjects apart; bar the \
+                     person from the population instead, without --task"
+                }
+            };
+            receipt.note = Some(note.to_owned());
             return Ok(receipt);
         }
         let store = shared.store.as_ref();
@@ -113,9 +150,11 @@ impl Admin<'_> {
             return Ok(receipt);
         };
         let user = names.name(&shared.keys, task.id, &shared.keys.issuer_name(), subject);
-        if row.state != TaskState::Completed {
-            // The bar comes first: no session of the subject opens after it.
-            receipt.barred = store.bar(task.id, user, ACTOR)?;
+        if !ended {
+            if left.is_none() {
+                // The bar comes first: no session of the subject opens after it.
+                receipt.barred = store.bar(task.id, user, ACTOR)?;
+            }
             let session = match self.service.room(task.id) {
                 Some(room) => room.end_session_of(user)?,
                 None => OpenSession::None,
@@ -156,11 +195,15 @@ impl Admin<'_> {
         Ok(rounds)
     }
 
-    /// Destroys the key of the pseudonyms of a task that has ended.
+    /// Destroys the key of the pseudonyms of a task that has ended, and everything else that links its ledger with a device or a person.
+    /// For a task whose key was destroyed before, for example by an earlier version, the rest is removed all the same.
     pub(super) fn forget(&self, name: &str) -> Result<TaskSummary> {
         let row = self.find(name)?;
         let task = self.load(&row)?;
+        let store = &self.shared().store;
         if task.pseudonyms.is_none() {
+            // Its sessions go, and its pseudonyms stay.
+            store.sweep()?;
             return Err(ServiceError::Value {
                 key: format!("task {}", row.task.name),
                 expected: "one with a key of its own for pseudonyms".to_owned(),
@@ -168,9 +211,37 @@ impl Admin<'_> {
                     .to_owned(),
             });
         }
-        if !self.shared().store.forget_pseudonym_key(task.id, ACTOR)? {
-            return Err(pseudonyms::destroyed(&row.task.name));
+        let gone = store.forget_pseudonym_key(task.id, ACTOR)?;
+        store.sweep()?;
+        // PRIVACY: what was deleted must not lie in the log or in a free part of a file.
+        store.scrub()?;
+        match gone {
+            true => Ok(TaskSummary::new(&row)),
+            false => Err(pseudonyms::destroyed(&row.task.name)),
         }
-        Ok(TaskSummary::new(&row))
+    }
+
+    /// Deletes an ended task: its ledger, its models and the states of its noise. Its settings and its heads stay, since the budget of the
+    /// population and the guard against a store of the past need them.
+    pub(super) fn delete(&self, name: &str) -> Result<TaskSummary> {
+        let row = self.find(name)?;
+        let shared = self.shared();
+        let live = |other: &TaskRow| other.state != TaskState::Completed && other.task.id != row.task.id;
+        for other in shared.store.tasks()?.iter().filter(|other| live(other)) {
+            if task::measures(other)? == Some(row.task.id) {
+                return Err(ServiceError::Value {
+                    key: format!("task {}", row.task.name),
+                    expected: "one that no evaluation measures that has not ended".to_owned(),
+                    got: format!("the task that {} measures", other.task.name),
+                });
+            }
+        }
+        // The blobs first: after a crash the rows still name what is left of them.
+        for blob in shared.store.blobs_of(row.task.id)? {
+            shared.blobs.remove(&blob)?;
+        }
+        shared.store.delete_task(row.task.id, ACTOR)?;
+        shared.store.scrub()?;
+        Ok(TaskSummary::new(&shared.store.task(row.task.id)?))
     }
 }

@@ -1,3 +1,5 @@
+mod leaving;
+mod limits;
 mod rotation;
 mod subjects;
 

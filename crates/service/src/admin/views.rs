@@ -44,7 +44,7 @@ pub struct TaskSummary {
     pub population: String,
     /// Purpose of the task: `train` or `evaluate`.
     pub kind: String,
-    /// State of the task.
+    /// State of the task, or `deleted`.
     pub state: String,
     /// Number of rounds of the task.
     pub rounds: u64,
@@ -72,7 +72,11 @@ impl TaskSummary {
             id: row.task.id.to_string(),
             population: row.task.population.clone(),
             kind: kind.to_owned(),
-            state: state_name(row.state).to_owned(),
+            state: match row.deleted {
+                true => "deleted",
+                false => state_name(row.state),
+            }
+            .to_owned(),
             rounds: row.task.rounds,
             released: row.head_round,
             model: hex(&row.head_model),

@@ -97,15 +97,21 @@ fn an_issuer_enrols_a_limited_number_of_devices_per_day() {
     let clock = ManualClock::at(1_800_000_000_000);
     let store = Memory::new(Arc::new(clock.clone()));
     let rules = Admissions::default().with_limits(3, 1);
-    for _ in 0..3 {
-        rules.enrol(&store, &[1; 32]).unwrap();
+    let enrol = |issuer: u8, device: u8| {
+        let device = [device; 32];
+        rules.enrol(&store, &[issuer; 32], (&device, "a", &device))
+    };
+    for device in 0..3 {
+        enrol(1, device).unwrap();
     }
-    let refused = rules.enrol(&store, &[1; 32]).unwrap_err();
+    let refused = enrol(1, 3).unwrap_err();
     assert_eq!(refused.code(), Code::TooOften);
     assert!(refused.retry.is_some());
-    rules.enrol(&store, &[2; 32]).unwrap();
+    enrol(2, 4).unwrap();
+    // A device that has a row is not counted again.
+    enrol(1, 0).unwrap();
     clock.advance(DAYS);
-    rules.enrol(&store, &[1; 32]).unwrap();
+    enrol(1, 3).unwrap();
 }
 
 /// A verifier that counts its questions.

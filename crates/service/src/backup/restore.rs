@@ -140,6 +140,8 @@ pub fn restore(folder: &Path, key: &BackupKey, data: &Path, places: Places<'_>) 
         .map_err(|error| ServiceError::io("make a folder in", beside, error))?;
     let manifest = fill(folder, key, partial.path())?;
     {
+        // A backup of an earlier version has an earlier schema. The backup itself stays as it is.
+        data_folder::migrate(partial.path())?;
         let shared = data_folder::open(partial.path(), None)?;
         for row in shared.store.tasks()? {
             if matches!(row.state, TaskState::Active | TaskState::Paused) {

@@ -7,8 +7,9 @@ use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskState};
 use undertone_store::{
     AbandonReason, AbandonedRow, Admission, Admitted, AttemptId, AttemptRow, AttemptState, AuditRow,
-    DeviceRow, Histograms, Lease, LeaseRow, Millis, NewAttempt, NewProcess, NewTask, Outcome, Oversight,
-    ProcessRow, Release, Result, SessionId, SessionState, Store, StoreError, TaskId, TaskRow, Unpublished,
+    Departure, DeviceRow, Enrolled, Enrolment, Histograms, Lease, LeaseRow, Membership, Millis, NewAttempt,
+    NewProcess, NewTask, Outcome, Oversight, ProcessRow, Release, Result, SessionId, SessionState, Store,
+    StoreError, TaskId, TaskRow, Unpublished,
 };
 
 use super::Metrics;
@@ -209,7 +210,9 @@ impl Store for ObservedStore {
         transaction metrics(task: TaskId) -> Vec<Vec<u8>>;
         transaction append_metrics(task: TaskId, line: &[u8]) -> ();
         transaction observed(task: TaskId) -> Histograms;
-        device_transaction enrol(key: &Digest32, population: &str) -> DeviceRow;
+        device_transaction enrol(enrolment: &Enrolment) -> Enrolled;
+        device_transaction membership(key: &Digest32, population: &str, person: &Digest32) -> Membership;
+        transaction depart(population: &str, person: &Digest32, how: Departure, actor: &str) -> bool;
         device_transaction device(key: &Digest32) -> Option<DeviceRow>;
         transaction revoke(key: &Digest32, actor: &str) -> ();
         device_transaction spend(session_key: &Digest32, until: Millis) -> bool;
@@ -222,7 +225,10 @@ impl Store for ObservedStore {
         transaction keep_pseudonym_key(task: TaskId, sealed: &[u8]) -> Vec<u8>;
         transaction pseudonym_key(task: TaskId) -> Option<Vec<u8>>;
         transaction forget_pseudonym_key(task: TaskId, actor: &str) -> bool;
+        transaction blobs_of(task: TaskId) -> Vec<Digest32>;
+        transaction delete_task(task: TaskId, actor: &str) -> bool;
         transaction sweep() -> ();
+        transaction scrub() -> ();
     }
 }
 

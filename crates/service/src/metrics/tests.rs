@@ -119,7 +119,7 @@ fn an_observed_store_counts_its_transactions_by_name() {
     assert!(store.tasks().unwrap().is_empty());
     for number in 0..12 {
         let key: Digest32 = [number; 32];
-        store.enrol(&key, "people").unwrap();
+        store.enrol(&crate::test_world::enrolment(&key)).unwrap();
     }
     let text = text(&metrics, &BTreeMap::new());
     assert_eq!(

@@ -14,7 +14,7 @@ use undertone_aggregation::Clipping;
 use undertone_protocol::{
     Assignment, Code, Deadlines, Problem, RoundSettings, SessionClaims, SumMode, TokenKey,
 };
-use undertone_store::{Admission, Admitted, Millis, SessionId, SessionState, StoreError};
+use undertone_store::{Admission, Admitted, Millis, SessionId, SessionLimits, SessionState, StoreError};
 
 use super::devices::{Reply, gone};
 use super::{Current, Device, Inner, Room, Sums, Uploading};
@@ -36,7 +36,22 @@ impl Room {
     /// # Errors
     /// A refusal with the window in which the device comes back.
     pub fn admit(&self, member: &Member, checkin: [u8; 16], token: &TokenKey) -> Reply<Assignment> {
-        let begun = self.begin(member, checkin)?;
+        self.admit_within(member, checkin, token, SessionLimits::NONE)
+    }
+
+    /// Admits a device as [`admit`](Self::admit) does, within limits of its subject.
+    ///
+    /// # Errors
+    /// A refusal with the window in which the device comes back.
+    pub(crate) fn admit_within(
+        &self,
+        member: &Member,
+        checkin: [u8; 16],
+        token: &TokenKey,
+        limits: SessionLimits,
+    ) -> Reply<Assignment> {
+        let mut begun = self.begin(member, checkin)?;
+        begun.admission.limits = limits;
         let answer = self.shared.store.admit(&begun.admission);
         self.settle(&begun, answer, token)
     }
@@ -63,9 +78,14 @@ impl Room {
                 attempt: current.id,
                 session,
                 user,
+                person: self
+                    .shared
+                    .keys
+                    .person(&self.task.population, &member.issuer, &member.subject),
                 device,
                 checkin,
                 hold_until: current.machine.settings().attempt_until(),
+                limits: SessionLimits::NONE,
             },
             round: current.opened.round(),
         })
@@ -165,6 +185,18 @@ impl Room {
                 Code::TooOften,
                 "the subject takes part in this task no more, by its own wish or that of the operator",
                 Cause::Never,
+            ),
+            Admitted::TooMany => self.later(
+                inner,
+                Code::TooOften,
+                "the subject has opened as many sessions as one attempt allows, and none of them became ready",
+                Cause::TooSoon { rounds: 1 },
+            ),
+            Admitted::TooFast(until) => self.later(
+                inner,
+                Code::TooSoon,
+                "the subject lost a session a short time ago",
+                Cause::After(until.saturating_sub(self.now())),
             ),
             Admitted::Yes | Admitted::Before(_) | Admitted::Full => {
                 self.later(inner, Code::Full, "the attempt has its devices", Cause::Later)

@@ -1,7 +1,7 @@
 //! Tasks with `ledger = "device"`: the memories of the devices alone count participations.
 //!
-//! The server keeps nothing that links two sessions of a subject. Each session has a random name in place of a pseudonym, and
-//! the key of its device is hashed with a salt of this process. So the server cannot see that a subject comes too early, and the
+//! The server keeps nothing that links two sessions of a subject. Each session has a random name in place of a pseudonym, and, as in
+//! every task, the key of its device is hashed with a salt of the room. So the server cannot see that a subject comes too early, and the
 //! separation rests on the timers of the devices. A timer of `T` keeps two participations `b` rounds apart only while rounds are
 //! short enough: a subject that took part when round `t - b + 1` opened must not be able to come again
 //! before round `t` is closed.
@@ -28,11 +28,9 @@ impl Room {
 
     /// The names of a subject and its device in the rows of the store.
     pub(super) fn names_in_store(&self, member: &Member) -> Result<(ParticipantId, Digest32)> {
-        if !self.counts_on_devices() {
-            return Ok((self.name_in_memory(member), member.device));
-        }
-        // PRIVACY: the name is drawn for this session, and the salt ends with the process. Rows of two attempts under one process
-        // share the hash of a device, so the number of the round is in it.
+        // PRIVACY: no row holds the key of a device, which would link the pseudonyms of its subject over tasks, and after they were
+        // forgotten. The salt ends with the room. Rows of two attempts under one room share the hash of a device, so the number of the
+        // round is in it.
         let round = self
             .lock()
             .current
@@ -44,7 +42,12 @@ impl Room {
             .chain_update(round.to_le_bytes())
             .chain_update(member.device)
             .finalize();
-        Ok((ParticipantId::new(u64::from_be_bytes(random()?)), device.into()))
+        let user = match self.counts_on_devices() {
+            // PRIVACY: the name is drawn for this session.
+            true => ParticipantId::new(u64::from_be_bytes(random()?)),
+            false => self.name_in_memory(member),
+        };
+        Ok((user, device.into()))
     }
 
     /// The name of a subject in the estimate of the population, which is in memory alone.
@@ -135,7 +138,9 @@ mod tests {
         assert_eq!(device, same, "a repeated check-in must be known");
         assert_ne!(device, member(1).device);
         let plain = World::new(Kind::Memory, 4);
-        assert_eq!(plain.room.names_in_store(&member(1)).unwrap().1, member(1).device);
+        let (user, device) = plain.room.names_in_store(&member(1)).unwrap();
+        assert_eq!(plain.room.names_in_store(&member(1)).unwrap(), (user, device));
+        assert_ne!(device, member(1).device, "no row holds the key of a device");
         // The same check-in gets the same session all the same.
         let first = world.room.admit(&member(1), checkin(1, 0), &world.token).unwrap();
         let second = world.room.admit(&member(1), checkin(1, 0), &world.token).unwrap();

@@ -87,7 +87,7 @@ impl Room {
                 inner.ending = None;
                 inner.head = Some(head);
                 inner.model = model;
-                inner.abandoned_in_a_row = 0;
+                inner.failed = 0;
                 inner.deserted = 0;
                 inner.not_before = 0;
                 let opened = inner.round_opened.take().unwrap_or(current.opened_at);
@@ -488,9 +488,27 @@ impl Room {
         let inner = &mut *guard;
         let ended = self.end_with(inner, reason);
         inner.noted(ended)?;
+        let is_over = inner.state == TaskState::Completed;
         drop(guard);
         self.notify();
+        if is_over {
+            self.tidy();
+        }
         Ok(())
+    }
+
+    /// Deletes the sessions of the ended task now, and not seven days later by a server that may not run then. Where that fails, a later
+    /// sweep does it.
+    fn tidy(&self) {
+        let store = &self.shared.store;
+        if let Err(error) = store.sweep() {
+            tracing::warn!(task = %self.task.id, %error, "the sessions of the task could not be deleted yet");
+        }
+        if self.task.file.service.forget_pseudonyms
+            && let Err(error) = store.scrub()
+        {
+            tracing::warn!(task = %self.task.id, %error, "the files of the database may hold deleted rows yet");
+        }
     }
 
     fn end_with(&self, inner: &mut Inner, reason: EndReason) -> Result<()> {

@@ -10,8 +10,9 @@ use crate::{AttemptRow, LeaseRow, Oversight, Result, Store, TaskId};
 impl Oversight for Memory {
     fn attempts(&self, task: TaskId, limit: u32) -> Result<Vec<AttemptRow>> {
         let state = self.state();
+        let kept = !state.task(task).is_ok_and(|found| found.deleted);
         let of_task = state.attempts.iter().rev();
-        let of_task = of_task.filter(|attempt| attempt.facts.task == task);
+        let of_task = of_task.filter(|attempt| kept && attempt.facts.task == task);
         let row = |attempt: &super::Attempt| AttemptRow {
             round: attempt.facts.round,
             attempt_of_round: attempt.number,
@@ -41,7 +42,7 @@ impl Oversight for Memory {
 
     fn enrolments(&self, population: &str, from: u64) -> Result<Vec<(u64, u64)>> {
         let mut days = BTreeMap::<u64, u64>::new();
-        for device in self.state().devices.values() {
+        for device in self.state().devices.values().map(|device| &device.row) {
             if device.population == population && device.enrolled_day >= from {
                 *days.entry(device.enrolled_day).or_default() += 1;
             }

@@ -1,17 +1,17 @@
 //! The transactions of a store in memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskState};
 
-use super::{Attempt, Counter, Memory, Model, Session, Task, place};
+use super::{Attempt, Device, Memory, Model, Session, Task, place};
 use crate::clock::{MAX_MILLIS, after};
 use crate::rules::{self, AttemptFacts, Receipt, TaskFacts, missing};
 use crate::{
-    AbandonReason, AbandonedRow, Admission, Admitted, AttemptId, AttemptState, DeviceRow, Histograms, Lease,
-    Millis, NewAttempt, NewProcess, NewTask, Outcome, ProcessRow, Release, Result, SessionId, SessionState,
-    Store, TaskId, TaskRow, Unpublished,
+    AbandonReason, AbandonedRow, Admission, Admitted, AttemptId, AttemptState, Departure, DeviceRow,
+    Enrolled, Enrolment, Histograms, Lease, Membership, Millis, NewAttempt, NewProcess, NewTask, Outcome,
+    ProcessRow, Quota, Release, Result, SessionId, SessionState, Store, TaskId, TaskRow, Unpublished,
 };
 
 impl Store for Memory {
@@ -52,6 +52,8 @@ impl Store for Memory {
             lines: Vec::new(),
             metrics: Vec::new(),
             models: BTreeMap::from([(0, initial)]),
+            histogram: BTreeMap::new(),
+            deleted: false,
         });
         Ok(())
     }
@@ -149,6 +151,8 @@ impl Store for Memory {
             reason: None,
             closed: None,
             members: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            dropped: HashMap::new(),
             participants: Vec::new(),
             receipt: None,
             included: None,
@@ -189,6 +193,7 @@ impl Store for Memory {
             user,
             state: SessionState::Assigned,
             checkin,
+            opened: now,
         };
         state.sessions.insert(id, session);
         Ok(Admitted::Yes)
@@ -211,6 +216,10 @@ impl Store for Memory {
             attempt.occupied -= u32::from(!rules::takes_place(to));
             if to == SessionState::LostBeforeReady {
                 attempt.members.remove(&session.user);
+                let lost = attempt.lost.entry(session.user).or_default();
+                lost.count(session.opened);
+                let dropped = attempt.dropped.entry(session.checkin.0).or_default();
+                dropped.count(session.opened);
                 let task = attempt.facts.task;
                 let found = state.tasks.iter_mut().find(|found| found.facts.id == task);
                 if let Some(user) = found.and_then(|task| task.users.get_mut(&session.user)) {
@@ -426,8 +435,10 @@ impl Store for Memory {
     fn observed(&self, task: TaskId) -> Result<Histograms> {
         let state = self.state();
         let mut found = Histograms::default();
-        let mut counts = BTreeMap::<u64, u64>::new();
-        let users = state.task(task).map(|task| &task.users);
+        let known = state.task(task).ok();
+        let mut counts = known.map_or_else(BTreeMap::new, |task| task.histogram.clone());
+        found.users = counts.values().sum();
+        let users = known.map(|task| &task.users);
         for last in users
             .into_iter()
             .flat_map(BTreeMap::values)
@@ -440,13 +451,52 @@ impl Store for Memory {
         Ok(found)
     }
 
-    fn enrol(&self, key: &Digest32, population: &str) -> Result<DeviceRow> {
-        let row = rules::enrolled(key, population, self.now());
-        Ok(self.state().devices.entry(*key).or_insert(row).clone())
+    fn enrol(&self, enrolment: &Enrolment) -> Result<Enrolled> {
+        let now = self.now();
+        let mut state = self.state();
+        if let Some(found) = state.devices.get(&enrolment.key) {
+            return Ok(Enrolled::Device(found.row.clone()));
+        }
+        if let Some(how) = state.departure(&enrolment.population, &enrolment.person) {
+            return Ok(Enrolled::Departed(how));
+        }
+        let all = state.devices.values();
+        let own: Vec<&Device> = all
+            .filter(|device| {
+                device.person == enrolment.person && device.row.population == enrolment.population
+            })
+            .collect();
+        let devices = own.iter().filter(|device| !device.row.revoked).count() as u64;
+        if let Some(refused) = rules::may_enrol(enrolment, own.len() as u64, devices) {
+            return Ok(refused);
+        }
+        if !state.issue(now, &enrolment.day, 1) {
+            return Ok(Enrolled::Day);
+        }
+        let row = rules::enrolled(&enrolment.population, now);
+        let device = Device {
+            row: row.clone(),
+            person: enrolment.person,
+        };
+        state.devices.insert(enrolment.key, device);
+        Ok(Enrolled::Device(row))
+    }
+
+    fn membership(&self, key: &Digest32, population: &str, person: &Digest32) -> Result<Membership> {
+        let state = self.state();
+        Ok(Membership {
+            device: state.devices.get(key).map(|device| device.row.clone()),
+            departure: state.departure(population, person),
+        })
+    }
+
+    fn depart(&self, population: &str, person: &Digest32, how: Departure, actor: &str) -> Result<bool> {
+        let now = self.now();
+        Ok(self.state().depart(now, population, person, how, actor))
     }
 
     fn device(&self, key: &Digest32) -> Result<Option<DeviceRow>> {
-        Ok(self.state().devices.get(key).cloned())
+        Ok(self.state().devices.get(key).map(|device| device.row.clone()))
     }
 
     fn revoke(&self, key: &Digest32, actor: &str) -> Result<()> {
@@ -456,8 +506,11 @@ impl Store for Memory {
         let Some(device) = state.devices.get_mut(key) else {
             return Err(missing("device", name));
         };
-        device.revoked = true;
-        state.note(now, actor, "revoke", &format!("device {name}"));
+        device.row.revoked = true;
+        let (population, person) = (device.row.population.clone(), device.person);
+        let named = crate::audit::hex(&rules::device_name(key));
+        state.note(now, actor, "revoke", &format!("device {named}"));
+        state.depart(now, &population, &person, Departure::Withdrawn, actor);
         Ok(())
     }
 
@@ -472,16 +525,12 @@ impl Store for Memory {
 
     fn issue(&self, subject: &Digest32, window: u64, number: u32, limit: u32) -> Result<bool> {
         let now = self.now();
-        let mut state = self.state();
-        let counter = state.counters.entry((*subject, window));
-        let counter = counter.or_insert(Counter { number: 0, at: now });
-        let total = u64::from(counter.number) + u64::from(number);
-        let fits = total <= u64::from(limit);
-        if fits {
-            counter.number += number;
-            counter.at = now;
-        }
-        Ok(fits)
+        let quota = Quota {
+            counter: *subject,
+            window,
+            limit,
+        };
+        Ok(self.state().issue(now, &quota, number))
     }
 
     fn register(&self, process: &NewProcess) -> Result<u64> {
@@ -545,30 +594,73 @@ impl Store for Memory {
         let now = self.now();
         let mut state = self.state();
         rules::may_forget(task, state.task(task)?.facts.state)?;
+        let rows = state.forget_users(task)?;
         let gone = state.pseudonym_keys.remove(&task).is_some();
         if gone {
             state.note(now, actor, "forget", &rules::forgotten(task));
         }
-        Ok(gone)
+        Ok(gone || rows)
+    }
+
+    fn blobs_of(&self, task: TaskId) -> Result<Vec<Digest32>> {
+        let state = self.state();
+        rules::may_delete(task, state.task(task)?.facts.state)?;
+        let named = |task: &Task| -> BTreeSet<Digest32> {
+            let models = task.models.values();
+            models
+                .flat_map(|model| {
+                    [
+                        Some(model.digest),
+                        model.made.as_ref().and_then(|made| made.state),
+                    ]
+                })
+                .flatten()
+                .collect()
+        };
+        let mut found = named(state.task(task)?);
+        for other in &state.tasks {
+            found.remove(&other.task.plan);
+            if other.facts.id != task {
+                found = &found - &named(other);
+            }
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    fn delete_task(&self, task: TaskId, actor: &str) -> Result<bool> {
+        let now = self.now();
+        let mut state = self.state();
+        rules::may_delete(task, state.task(task)?.facts.state)?;
+        if state.task(task)?.deleted {
+            return Ok(false);
+        }
+        state.forget_users(task)?;
+        state.pseudonym_keys.remove(&task);
+        let found = state.task_mut(task)?;
+        found.deleted = true;
+        found.head_state = None;
+        found.histogram.clear();
+        found.lines.clear();
+        found.metrics.clear();
+        found.models.clear();
+        state.note(now, actor, "delete", &rules::deleted(task));
+        Ok(true)
     }
 
     fn sweep(&self) -> Result<()> {
         let now = self.now();
         let mut guard = self.state();
         let state = &mut *guard;
-        let attempts = &state.attempts;
-        let old = |id: AttemptId| {
-            let attempt = place(id).and_then(|at| attempts.get(at));
-            let closed = attempt.and_then(|found| found.closed);
-            closed.is_some_and(|closed| after(closed, rules::KEEP_SESSIONS) <= now)
-        };
-        let checkins = &mut state.checkins;
-        state.sessions.retain(|_, session| {
-            let keeps = !old(session.attempt);
-            if !keeps {
-                checkins.remove(&session.checkin);
-            }
-            keeps
+        let ended: BTreeSet<TaskId> = state
+            .tasks
+            .iter()
+            .filter(|task| task.facts.state == TaskState::Completed)
+            .map(|task| task.facts.id)
+            .collect();
+        state.forget_sessions(|attempt| {
+            attempt.closed.is_some_and(|closed| {
+                after(closed, rules::KEEP_SESSIONS) <= now || ended.contains(&attempt.facts.task)
+            })
         });
         state.spent.retain(|_, until| *until > now);
         state
@@ -577,6 +669,10 @@ impl Store for Memory {
         state
             .processes
             .retain(|_, row| after(row.beat, rules::KEEP_PROCESSES) > now);
+        Ok(())
+    }
+
+    fn scrub(&self) -> Result<()> {
         Ok(())
     }
 }

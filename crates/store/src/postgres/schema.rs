@@ -2,9 +2,11 @@
 
 use super::dialect;
 use super::driver::PostgresDriver;
+use crate::audit::hex;
+use crate::rules::DEVICE;
 use crate::sql::SqlError;
 use crate::sql::writer::Driver as _;
-use crate::sqlite::{MIGRATIONS, VERSION};
+use crate::sqlite::{HASHED, MIGRATIONS, VERSION};
 use crate::{Result, StoreError};
 
 /// Two processes that open an empty database at once take turns by this number: "UDT1".
@@ -94,6 +96,12 @@ fn steps(driver: &mut PostgresDriver, place: &str, create: bool) -> Result<()> {
         };
         for step in MIGRATIONS.iter().skip(done as usize) {
             driver.batch(&dialect::tables(step)).map_err(at)?;
+        }
+        if done > 0 && done < HASHED {
+            // PRIVACY: the keys of devices are replaced by their hashes.
+            let prefix = hex(DEVICE);
+            let hashed = format!("UPDATE devices SET key = sha256(decode('{prefix}', 'hex') || key)");
+            driver.batch(&hashed).map_err(at)?;
         }
         if done == 0 {
             let salt = "INSERT INTO database VALUES (1, 1, \

@@ -5,9 +5,9 @@ use undertone_coordinator::participation::policy::Last;
 use undertone_protocol::TaskState;
 
 use super::facts::Schema;
-use super::{Bits, Name, Sql, Time, Tx, change, first};
+use super::{Bits, Found, Name, Row, Sql, Time, Tx, change, first};
 use crate::failpoint::failpoint;
-use crate::rules::{self, Standing, missing};
+use crate::rules::{self, Lost, Standing, missing};
 use crate::{Admission, Admitted, AttemptState, Millis, SessionId, SessionState};
 
 /// The facts that an admission depends on.
@@ -20,6 +20,8 @@ struct Terms {
     /// The session that the same check-in opened before.
     before: Option<SessionId>,
     barred: bool,
+    /// `true` if the subject or its device lost a session of the attempt.
+    has_lost: bool,
     standing: Standing,
 }
 
@@ -27,7 +29,11 @@ struct Terms {
 const TERMS: &str = "SELECT a.round, a.state, a.start, a.select_until, a.report_until, a.target, a.occupied, \
      t.state AS task_state, t.spacing, t.min_sep, t.max_part, \
      (SELECT e.id FROM sessions e WHERE e.device = ?2 AND e.checkin = ?3) AS earlier, \
-     (SELECT count(*) FROM barred b WHERE b.task = a.task AND b.user = ?4) AS bars, \
+     (SELECT count(*) FROM barred b WHERE b.task = a.task AND b.user = ?4) \
+       + (SELECT count(*) FROM departed d WHERE d.population = t.population AND d.person = ?5 AND d.how <> 'withdrawn') AS bars, \
+     CASE WHEN EXISTS (SELECT 1 FROM sessions l WHERE l.attempt = a.id AND l.user = ?4 AND l.state = 'lost_before_ready') THEN 1 \
+       WHEN EXISTS (SELECT 1 FROM sessions l WHERE l.device = ?2 AND +l.attempt = a.id AND l.state = 'lost_before_ready') THEN 1 \
+       ELSE 0 END AS lost, \
      (SELECT s.state FROM sessions s WHERE s.attempt = a.id AND s.user = ?4 AND s.state <> 'lost_before_ready') AS session, \
      u.last_round, u.participations, u.holds_until \
      FROM attempts a JOIN tasks t ON t.id = a.task LEFT JOIN users u ON u.task = a.task AND u.user = ?4 WHERE a.id = ?1";
@@ -39,6 +45,7 @@ fn terms(conn: &dyn Sql, admission: &Admission, start: u64, now: Millis) -> Tx<T
         admission.device,
         admission.checkin,
         Bits(admission.user.get()),
+        admission.person,
     );
     let found = first(conn, TERMS, values, |row| {
         let Name::<AttemptState>(state) = row.get("state")?;
@@ -60,7 +67,8 @@ fn terms(conn: &dyn Sql, admission: &Admission, start: u64, now: Millis) -> Tx<T
             report_until: row.get::<Time>("report_until")?.0,
             takes,
             before: before.map(SessionId),
-            barred: row.get("bars")?,
+            barred: row.get::<i64>("bars")? > 0,
+            has_lost: row.get("lost")?,
             standing: Standing {
                 last: last.map(|Bits(round)| Last {
                     round,
@@ -94,8 +102,29 @@ fn explain(conn: &dyn Sql, admission: &Admission, start: u64, now: Millis) -> Tx
         now,
         terms.report_until,
     );
+    let refused = match refused {
+        None if terms.has_lost => lost(conn, admission)?.refusal(admission.limits, now),
+        refused => refused,
+    };
     let refused = refused.or_else(|| (!terms.takes).then_some(Admitted::Full));
     Ok((terms, refused))
+}
+
+/// The sessions of the attempt that a subject or its device lost. Few subjects lost one, so the others pay for no such count.
+fn lost(conn: &dyn Sql, admission: &Admission) -> Found<Lost> {
+    let attempt = Bits(admission.attempt.0);
+    let read = |row: &Row<'_>| {
+        let last: Option<Time> = row.get(1)?;
+        Ok(Lost {
+            sessions: row.get(0)?,
+            last: last.map(|Time(last)| last),
+        })
+    };
+    let sql = "SELECT count(*), max(assigned) FROM sessions WHERE attempt = ?1 AND user = ?2 AND state = 'lost_before_ready'";
+    let subject = first(conn, sql, (attempt, Bits(admission.user.get())), read)?;
+    let sql = "SELECT count(*), max(assigned) FROM sessions WHERE device = ?2 AND +attempt = ?1 AND state = 'lost_before_ready'";
+    let device = first(conn, sql, (attempt, admission.device), read)?;
+    Ok(subject.unwrap_or_default().or(device.unwrap_or_default()))
 }
 
 /// PRIVACY: checks and takes the hold in one statement, so that no two admissions of a subject can both succeed. It looks at the
@@ -107,6 +136,8 @@ const HOLD: &str = "INSERT INTO users (task, user, last_round, participations, h
      AND a.occupied < a.target AND NOT EXISTS (SELECT 1 FROM sessions s \
        WHERE s.attempt = ?1 AND s.user = ?2 AND s.state <> 'lost_before_ready') \
      AND NOT EXISTS (SELECT 1 FROM barred b WHERE b.task = a.task AND b.user = ?2) \
+     AND NOT EXISTS (SELECT 1 FROM departed d \
+       WHERE d.population = t.population AND d.person = ?10 AND d.how <> 'withdrawn') \
      ON CONFLICT (task, user) DO UPDATE SET holds_until = excluded.holds_until \
      WHERE (users.holds_until IS NULL OR users.holds_until <= ?4) \
      AND (?6 < 0 OR users.participations < ?6) \
@@ -136,6 +167,7 @@ pub(crate) fn admit(conn: &dyn Sql, admission: &Admission, start: u64, now: Mill
             Bits(schema.gap().get()),
             Name(spacing),
             Bits(terms.round),
+            admission.person,
         ),
         |row| row.get(0),
     )?;

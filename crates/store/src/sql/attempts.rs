@@ -1,9 +1,10 @@
 //! Transactions on attempts and their sessions.
 
 use undertone_coordinator::participation::ParticipantId;
+use undertone_protocol::TaskState;
 
 use super::facts::{attempt, led, led_task, open_attempt};
-use super::{Bits, Name, Sql, Time, Tx, change, first, one};
+use super::{Bits, Name, Sql, Time, Tx, all, change, first, one};
 use crate::failpoint::failpoint;
 use crate::rules::{self, AttemptFacts, missing};
 use crate::{
@@ -172,7 +173,17 @@ pub(crate) fn note_sessions(conn: &dyn Sql, states: &[(SessionId, SessionState)]
     Ok(())
 }
 
-/// Deletes the sessions of an attempt, which ended long ago.
+/// The attempts whose sessions nobody needs any more: they ended long ago, or their task has ended.
+pub(crate) fn to_sweep(conn: &dyn Sql, now: Millis) -> Tx<Vec<i64>> {
+    // No attempt has ended by a time before 1970.
+    let until = now.saturating_sub(rules::KEEP_SESSIONS);
+    let sql = "SELECT a.id FROM attempts a JOIN tasks t ON t.id = a.task \
+         WHERE a.swept = 0 AND (a.closed <= ?1 OR (a.closed IS NOT NULL AND t.state = ?2))";
+    let values = (Time(until), Name(TaskState::Completed));
+    Ok(all(conn, sql, values, |row| row.get(0))?)
+}
+
+/// Deletes the sessions of an attempt, which nobody needs any more.
 pub(crate) fn sweep(conn: &dyn Sql, id: i64) -> Tx<()> {
     change(
         conn,

@@ -8,16 +8,15 @@ use undertone_protocol::{Digest32, TaskState};
 use super::tasks::Line;
 use super::writer::Durability::{Full, Normal};
 use super::writer::{Driver, Durability, Writer};
-use super::{
-    Sql, Time, Tx, admission, attempts, devices, facts, oversight, processes, release, subjects, tasks,
-};
+use super::{Sql, Tx, admission, attempts, devices, facts, oversight, processes, release, subjects, tasks};
 use crate::audit::AuditRow;
 use crate::clock::after;
 use crate::oversight::about;
 use crate::{
-    AbandonReason, AbandonedRow, Admission, Admitted, AttemptId, AttemptRow, AttemptState, DeviceRow,
-    Histograms, Lease, LeaseRow, Millis, NewAttempt, NewProcess, NewTask, Outcome, Oversight, ProcessRow,
-    Release, Result, SessionId, SessionState, Store, TaskId, TaskRow, Unpublished, rules,
+    AbandonReason, AbandonedRow, Admission, Admitted, AttemptId, AttemptRow, AttemptState, Departure,
+    DeviceRow, Enrolled, Enrolment, Histograms, Lease, LeaseRow, Membership, Millis, NewAttempt, NewProcess,
+    NewTask, Outcome, Oversight, ProcessRow, Release, Result, SessionId, SessionState, Store, TaskId,
+    TaskRow, Unpublished, rules,
 };
 
 /// Max number of reading connections that wait for the next reader.
@@ -48,6 +47,9 @@ pub(crate) struct Database {
 /// A store over a database.
 pub(crate) trait OverSql: Send + Sync {
     fn database(&self) -> &Database;
+
+    /// Removes what deleted rows have left in the files.
+    fn scrub_files(&self) -> Result<()>;
 }
 
 impl Database {
@@ -278,10 +280,21 @@ impl<T: OverSql> Store for T {
         self.database().read(|conn| tasks::observed(conn, task))
     }
 
-    fn enrol(&self, key: &Digest32, population: &str) -> Result<DeviceRow> {
-        let (key, population) = (*key, population.to_owned());
-        self.database().write_at(Normal, move |conn, now| {
-            devices::enrol(conn, &key, &population, now)
+    fn enrol(&self, enrolment: &Enrolment) -> Result<Enrolled> {
+        let enrolment = enrolment.clone();
+        self.database()
+            .write_at(Normal, move |conn, now| devices::enrol(conn, &enrolment, now))
+    }
+
+    fn membership(&self, key: &Digest32, population: &str, person: &Digest32) -> Result<Membership> {
+        self.database()
+            .read(|conn| devices::membership(conn, key, population, person))
+    }
+
+    fn depart(&self, population: &str, person: &Digest32, how: Departure, actor: &str) -> Result<bool> {
+        let (population, person, actor) = (population.to_owned(), *person, actor.to_owned());
+        self.database().write_at(Full, move |conn, now| {
+            subjects::depart(conn, &population, &person, how, &actor, now)
         })
     }
 
@@ -356,23 +369,32 @@ impl<T: OverSql> Store for T {
         })
     }
 
+    fn blobs_of(&self, task: TaskId) -> Result<Vec<Digest32>> {
+        self.database().read(|conn| tasks::blobs_of(conn, task))
+    }
+
+    fn delete_task(&self, task: TaskId, actor: &str) -> Result<bool> {
+        let actor = actor.to_owned();
+        self.database()
+            .write_at(Full, move |conn, now| tasks::delete(conn, task, &actor, now))
+    }
+
     fn sweep(&self) -> Result<()> {
         let now = Store::now(self);
-        if let Some(until) = now.checked_sub(rules::KEEP_SESSIONS) {
-            let sql = "SELECT id FROM attempts WHERE swept = 0 AND closed <= ?1";
-            let old: Vec<i64> = self
-                .database()
-                .read(|conn| Ok(super::all(conn, sql, [Time(until)], |row| row.get(0))?))?;
-            // One transaction per attempt, so that no admission waits for all of them.
-            for attempt in old {
-                self.database()
-                    .write(Normal, move |conn| attempts::sweep(conn, attempt))?;
-            }
+        let old = self.database().read(|conn| attempts::to_sweep(conn, now))?;
+        // One transaction per attempt, so that no admission waits for all of them.
+        for attempt in old {
+            self.database()
+                .write(Normal, move |conn| attempts::sweep(conn, attempt))?;
         }
         self.database()
             .write(Normal, move |conn| devices::sweep(conn, now))?;
         self.database()
             .write(Normal, move |conn| processes::sweep(conn, now))
+    }
+
+    fn scrub(&self) -> Result<()> {
+        self.scrub_files()
     }
 }
 

@@ -171,6 +171,7 @@ pub(crate) fn rows(conn: &dyn Sql, id: Option<TaskId>) -> Tx<Vec<TaskRow>> {
             chain: row.get("chain")?,
             fence: row.get::<Bits>("fence")?.0,
             holder: holder(row.get("lease_owner")?, row.get::<Time>("lease_until")?.0),
+            deleted: row.get("deleted")?,
         };
         Ok((found, Schema::read(row)?))
     };

@@ -4,7 +4,8 @@ use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskState};
 
 use super::facts::{led_task, note, open_attempt, task, task_row};
-use super::{Bits, Name, Sql, Time, Tx, all, change, one};
+use super::subjects::forget_users;
+use super::{Bits, Name, Sql, Time, Tx, all, change, digest, one};
 use crate::clock::after;
 use crate::failpoint::failpoint;
 use crate::{
@@ -174,7 +175,9 @@ pub(crate) fn append_metrics_at(conn: &dyn Sql, task: i64, line: &[u8]) -> Tx<()
 
 pub(crate) fn observed(conn: &dyn Sql, id: TaskId) -> Tx<Histograms> {
     let sql = "SELECT participations, count(*) FROM users WHERE task = (SELECT id FROM tasks WHERE digest = ?1) \
-         AND last_round IS NOT NULL GROUP BY participations ORDER BY participations";
+         AND last_round IS NOT NULL GROUP BY participations UNION ALL \
+         SELECT participations, users FROM histograms WHERE task = (SELECT id FROM tasks WHERE digest = ?1) \
+         ORDER BY participations";
     let participations = all(conn, sql, [id.0], |row| {
         Ok((row.get::<Bits>(0)?.0, row.get::<Bits>(1)?.0))
     })?;
@@ -247,4 +250,40 @@ pub(crate) fn abandoned_since_release(conn: &dyn Sql, id: TaskId) -> Tx<Vec<Aban
             Ok(abandoned)
         })
         .collect()
+}
+
+/// The blobs of a completed task that no other task and no plan names.
+pub(crate) fn blobs_of(conn: &dyn Sql, id: TaskId) -> Tx<Vec<Digest32>> {
+    let found = task(conn, id)?;
+    rules::may_delete(id, found.facts.state)?;
+    let sql = "SELECT n.digest FROM \
+         (SELECT digest FROM models WHERE task = ?1 UNION SELECT state FROM releases WHERE task = ?1) n \
+         WHERE n.digest IS NOT NULL \
+         AND NOT EXISTS (SELECT 1 FROM models m WHERE m.digest = n.digest AND m.task <> ?1) \
+         AND NOT EXISTS (SELECT 1 FROM releases r WHERE r.state = n.digest AND r.task <> ?1) \
+         AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.plan = n.digest)";
+    Ok(all(conn, sql, [found.row], |row| digest(row, "digest"))?)
+}
+
+pub(crate) fn delete(conn: &dyn Sql, id: TaskId, actor: &str, now: Millis) -> Tx<bool> {
+    let found = task(conn, id)?;
+    rules::may_delete(id, found.facts.state)?;
+    let sql = "UPDATE tasks SET deleted = 1, head_state = NULL WHERE id = ?1 AND deleted = 0";
+    if change(conn, sql, [found.row])? == 0 {
+        return Ok(false);
+    }
+    forget_users(conn, found.row)?;
+    change(conn, "DELETE FROM pseudonym_keys WHERE task = ?1", [id.0])?;
+    for table in [
+        "histograms",
+        "releases",
+        "attempts",
+        "ledger",
+        "metrics",
+        "models",
+    ] {
+        change(conn, &format!("DELETE FROM {table} WHERE task = ?1"), [found.row])?;
+    }
+    note(conn, now, actor, "delete", &rules::deleted(id))?;
+    Ok(true)
 }

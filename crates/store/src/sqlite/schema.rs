@@ -3,20 +3,24 @@
 use rusqlite::Connection;
 
 use super::sql_error;
-use crate::{Result, StoreError};
+use crate::{Result, StoreError, rules};
 
 /// Marks a database as one of this program: "UDT1".
 const APPLICATION: i32 = 0x5544_5431;
 
 /// The steps from an empty database to the present schema. A step that was released never changes; a new schema is a new step.
-pub(crate) const MIGRATIONS: [&str; 3] = [
+pub(crate) const MIGRATIONS: [&str; 4] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
+    include_str!("schema_4.sql"),
 ];
 
 /// The version of the schema that this program reads and writes.
 pub(crate) const VERSION: u32 = MIGRATIONS.len() as u32;
+
+/// The version from which on a device is named by a hash of its key.
+pub(crate) const HASHED: u32 = 4;
 
 /// Creates the schema in an empty database, and refuses every database of another schema.
 pub(super) fn open(conn: &Connection, place: &str) -> Result<()> {
@@ -67,15 +71,34 @@ fn migrate_with(conn: &Connection, place: &str, steps: &[&str]) -> Result<()> {
 
 /// Makes one step to a version of the schema, in a transaction.
 fn step(conn: &Connection, place: &str, statements: &str, version: u32) -> Result<()> {
-    let batch = format!(
-        "BEGIN IMMEDIATE;\n{statements}\nPRAGMA application_id = {APPLICATION};\nPRAGMA user_version = {version};\nCOMMIT;"
-    );
-    if let Err(error) = conn.execute_batch(&batch) {
+    let made = || {
+        conn.execute_batch(&format!("BEGIN IMMEDIATE;\n{statements}"))?;
+        if version == HASHED {
+            hash_devices(conn)?;
+        }
+        conn.execute_batch(&format!(
+            "PRAGMA application_id = {APPLICATION};\nPRAGMA user_version = {version};\nCOMMIT;"
+        ))
+    };
+    if let Err(error) = made() {
         if !conn.is_autocommit() {
             // The first error is the one to report.
             let _ = conn.execute_batch("ROLLBACK");
         }
         return Err(sql_error(&error, place));
+    }
+    Ok(())
+}
+
+/// PRIVACY: replaces the keys of devices by their hashes.
+fn hash_devices(conn: &Connection) -> rusqlite::Result<()> {
+    let mut keys = conn.prepare("SELECT key FROM devices")?;
+    let keys: Vec<Vec<u8>> = keys
+        .query_map([], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut renamed = conn.prepare("UPDATE devices SET key = ?2 WHERE key = ?1")?;
+    for key in keys {
+        renamed.execute((&key, rules::device_name(&key)))?;
     }
     Ok(())
 }
@@ -127,7 +150,7 @@ mod tests {
     fn a_migration_keeps_the_rows_of_a_filled_database() {
         let conn = Connection::open_in_memory().unwrap();
         open(&conn, "here").unwrap();
-        conn.execute_batch("INSERT INTO devices VALUES (x'01', 'p', 3, 0)")
+        conn.execute_batch("INSERT INTO devices VALUES (x'01', 'p', 3, 0, NULL)")
             .unwrap();
         migrate_with(
             &conn,
@@ -184,8 +207,10 @@ mod tests {
 
     /// A database after a release, an abandoned attempt and an open one, with a row in every table.
     fn filled(path: &std::path::Path) {
-        use crate::test_rows::{BEGIN, active, admission, at_least, open, process, released, session, sha};
-        use crate::{AbandonReason, ManualClock, SessionState, Sqlite, Store};
+        use crate::test_rows::{
+            BEGIN, active, admission, at_least, enrolment, hex, open, process, released, session, sha,
+        };
+        use crate::{AbandonReason, Departure, ManualClock, SessionState, Sqlite, Store};
         use undertone_coordinator::participation::ParticipantId;
         let store = Sqlite::with_clock(path, std::sync::Arc::new(ManualClock::at(BEGIN))).unwrap();
         let (task, lease) = active(&store, "words", at_least(2, 3));
@@ -197,12 +222,21 @@ mod tests {
         let attempt = open(&store, &lease);
         store.admit(&admission(&store, attempt, 8, 2)).unwrap();
         store.append_metrics(task, b"{}").unwrap();
-        store.enrol(&sha(b"device"), "keyboard-en").unwrap();
+        store.enrol(&enrolment(&sha(b"device"), "keyboard-en")).unwrap();
+        store
+            .depart("keyboard-en", &sha(b"person"), Departure::Left, "operator")
+            .unwrap();
         assert!(store.issue(&sha(b"subject"), 1, 2, 8).unwrap());
         assert!(store.spend(&sha(b"key"), u64::MAX / 4).unwrap());
         assert!(store.bar(task, ParticipantId::new(9), "operator").unwrap());
         store.keep_pseudonym_key(task, b"sealed").unwrap();
         store.register(&process("one")).unwrap();
+        // Histograms are kept for a task whose users were forgotten.
+        let (over, lease) = active(&store, "over", at_least(2, 3));
+        released(&store, &lease, &[4, 5]);
+        let (chain, line) = (store.task(over).unwrap().chain, hex(&sha(b"{}")));
+        store.end(&lease, b"{}", &line, &chain).unwrap();
+        store.forget_pseudonym_key(over, "operator").unwrap();
     }
 
     #[test]
@@ -280,6 +314,51 @@ mod tests {
             .unwrap();
         assert_eq!(rows, 1);
         assert_eq!(conn.execute("DELETE FROM barred", []).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_database_of_an_earlier_program_is_migrated_without_a_key_of_a_device_in_its_files() {
+        use crate::{Sqlite, Store};
+        let folder = crate::test_rows::folder();
+        let path = folder.path().join("service.db");
+        let key: Vec<u8> = (100..132).collect();
+        let held = || -> usize {
+            let files = std::fs::read_dir(folder.path()).unwrap();
+            files
+                .map(|file| std::fs::read(file.unwrap().path()).unwrap())
+                .map(|bytes| bytes.windows(32).filter(|part| *part == key).count())
+                .sum()
+        };
+        let conn = Connection::open(&path).unwrap();
+        migrate_with(&conn, "here", &MIGRATIONS[..3]).unwrap();
+        conn.execute_batch(
+            "INSERT INTO tasks VALUES (1, x'07', 'p', 'n', 'train', '', x'07', '', 'at_least', 1, 1, 1, 1, x'07', 'completed', \
+             0, x'07', NULL, '', 0, NULL, 0); \
+             INSERT INTO attempts VALUES (1, 1, 0, 0, 'abandoned', 'few', 0, 1, 1, 1, 1, 1, 0, NULL, 1, 0);",
+        )
+        .unwrap();
+        conn.execute("INSERT INTO devices VALUES (?1, 'p', 3, 1)", [&key])
+            .unwrap();
+        conn.execute(
+            "INSERT INTO sessions VALUES (x'09', 1, 5, ?1, x'01', 'ready', 1)",
+            [&key],
+        )
+        .unwrap();
+        drop(conn);
+        assert!(held() >= 3, "the search finds the rows and an index");
+        assert!(Sqlite::open(&path).is_err());
+        Sqlite::migrate(&path).unwrap();
+        assert_eq!(held(), 0);
+        // The device is known all the same.
+        let store = Sqlite::open(&path).unwrap();
+        let found = store.device(&key.clone().try_into().unwrap()).unwrap().unwrap();
+        assert!(found.revoked && found.enrolled_day == 3);
+        store.sweep().unwrap();
+        let sessions: i64 = Connection::open(&path)
+            .unwrap()
+            .query_row("SELECT count(*) FROM sessions", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(sessions, 0, "its task has ended");
     }
 
     #[test]

@@ -67,7 +67,7 @@ fn waiting_transactions_share_a_commit() {
             .map(|number| {
                 scope.spawn(move || {
                     store.database.write(Normal, move |conn| {
-                        let sql = "INSERT INTO devices VALUES (?1, 'p', 0, 0)";
+                        let sql = "INSERT INTO devices VALUES (?1, 'p', 0, 0, NULL)";
                         change(conn, sql, [[number; 32]])?;
                         match number {
                             7 => Err(missing("row", number.to_string()).into()),
@@ -103,7 +103,11 @@ fn fill(store: &Sqlite, from: u32) -> Result<()> {
     store.database.write(Full, move |conn| {
         for number in from..from + 2_000 {
             let key = [&number.to_le_bytes()[..], &[0; 28]].concat();
-            change(conn, "INSERT INTO devices VALUES (?1, 'population', 0, 0)", [key])?;
+            change(
+                conn,
+                "INSERT INTO devices VALUES (?1, 'population', 0, 0, NULL)",
+                [key],
+            )?;
         }
         Ok(())
     })
@@ -164,7 +168,13 @@ fn a_reader_cannot_write() {
     let (_folder, store) = open();
     let error = store
         .database
-        .read(|conn| Ok(change(conn, "INSERT INTO devices VALUES (x'00', 'p', 0, 0)", ())?))
+        .read(|conn| {
+            Ok(change(
+                conn,
+                "INSERT INTO devices VALUES (x'00', 'p', 0, 0, NULL)",
+                (),
+            )?)
+        })
         .unwrap_err();
     assert!(error.to_string().contains("readonly"), "{error}");
 }

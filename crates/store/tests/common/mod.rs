@@ -16,8 +16,8 @@ use undertone_accounting::participation::{Gap, Participation};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{Digest32, TaskKind, TaskState};
 use undertone_store::{
-    Admission, AttemptId, AuditRow, Lease, ManualClock, Memory, NewAttempt, NewProcess, NewTask, Release,
-    SessionId, Sqlite, Store, TaskId,
+    Admission, AttemptId, AuditRow, Enrolment, Lease, ManualClock, Memory, NewAttempt, NewProcess, NewTask,
+    Quota, Release, SessionId, SessionLimits, Sqlite, Store, TaskId,
 };
 
 /// The time at which tests begin.
@@ -232,6 +232,27 @@ pub(crate) fn process(name: &str) -> NewProcess {
     }
 }
 
+/// The hash of a subject in its population.
+pub(crate) fn person(who: u64) -> Digest32 {
+    sha(format!("person {who}").as_bytes())
+}
+
+/// The enrolment of a device, whose subject has no other and no limit.
+pub(crate) fn enrolment(key: &Digest32, population: &str) -> Enrolment {
+    Enrolment {
+        key: *key,
+        population: population.to_owned(),
+        person: sha(key),
+        max_devices: u32::MAX,
+        max_enrolments: u32::MAX,
+        day: Quota {
+            counter: [0; 32],
+            window: 0,
+            limit: u32::MAX,
+        },
+    }
+}
+
 /// The admission of a user by a device with the user's number, under a check-in with the session's number.
 pub(crate) fn admission(store: &dyn Store, attempt: AttemptId, who: u64, number: u64) -> Admission {
     let mut checkin = [0; 16];
@@ -240,9 +261,11 @@ pub(crate) fn admission(store: &dyn Store, attempt: AttemptId, who: u64, number:
         attempt,
         session: session(number),
         user: user(who),
+        person: person(who),
         device: sha(&who.to_le_bytes()),
         checkin,
         hold_until: store.now() + 60_000,
+        limits: SessionLimits::NONE,
     }
 }
 

@@ -3,8 +3,8 @@
 use undertone_accounting::participation::Participation;
 use undertone_protocol::TaskState::{Active, Draft, Halted, Paused};
 use undertone_store::{
-    AbandonReason, Admitted, AttemptId, AttemptState, Histograms, NewAttempt, NewTask, SessionState,
-    StoreError, TaskId,
+    AbandonReason, Admitted, AttemptId, AttemptState, Departure, Histograms, NewAttempt, NewTask,
+    SessionLimits, SessionState, Store, StoreError, TaskId,
 };
 
 use crate::common::*;
@@ -391,4 +391,74 @@ pub(crate) fn a_barred_subject_is_never_admitted_again(world: &mut World) {
     let rows = world.audit();
     assert_eq!(rows.iter().filter(|row| row.action == "bar").count(), 1);
     assert!(rows.iter().all(|row| !row.detail.contains(&name)));
+}
+
+pub(crate) fn a_subject_that_left_is_admitted_to_no_task_of_now_or_later(world: &mut World) {
+    let left = |store: &dyn Store, name: &str, number: u64| {
+        let (_, lease) = active(store, name, at_least(1, 9));
+        let attempt = open(store, &lease);
+        // Its pseudonym is another one in each task, and so is its device.
+        let mut of = admission(store, attempt, 100 + number, number);
+        of.person = person(1);
+        let other = store.admit(&admission(store, attempt, 2, 1000 + number)).unwrap();
+        (store.admit(&of).unwrap(), other)
+    };
+    let store = world.store();
+    let population = new_task("any", at_least(1, 1)).population;
+    assert_eq!(left(store, "before", 1), (Admitted::Yes, Admitted::Yes));
+    // A withdrawn invitation does not stop the devices that there are.
+    store
+        .depart(&population, &person(1), Departure::Withdrawn, "operator")
+        .unwrap();
+    assert_eq!(left(store, "withdrawn", 2), (Admitted::Yes, Admitted::Yes));
+    store
+        .depart(&population, &person(1), Departure::Left, "operator")
+        .unwrap();
+    assert_eq!(left(store, "later", 3), (Admitted::Barred, Admitted::Yes));
+    world.restart();
+    let store = world.store();
+    assert_eq!(left(store, "latest", 4), (Admitted::Barred, Admitted::Yes));
+}
+
+pub(crate) fn lost_sessions_of_a_subject_or_a_device_are_limited_in_number_and_pace(world: &mut World) {
+    let (_, lease) = active(world.store(), "pace", at_least(1, 9));
+    let attempt = open(world.store(), &lease);
+    let limits = SessionLimits {
+        sessions: 2,
+        interval: 1000,
+    };
+    let try_as = |world: &World, user: u64, device: u64, number: u64| {
+        let mut of = admission(world.store(), attempt, user, number);
+        of.device = sha(&device.to_le_bytes());
+        of.limits = limits;
+        let answer = world.store().admit(&of).unwrap();
+        if answer == Admitted::Yes {
+            let lost = [(session(number), SessionState::LostBeforeReady)];
+            world.store().note_sessions(&lost).unwrap();
+        }
+        answer
+    };
+    assert_eq!(try_as(world, 1, 1, 1), Admitted::Yes);
+    let early = Admitted::TooFast(BEGIN + 1000);
+    // By another device of the subject, and by the device under another name.
+    assert_eq!(try_as(world, 1, 2, 2), early);
+    assert_eq!(try_as(world, 3, 1, 3), early);
+    assert_eq!(
+        try_as(world, 2, 2, 4),
+        Admitted::Yes,
+        "another person is not held up"
+    );
+    world.clock.advance(1000);
+    assert_eq!(try_as(world, 1, 1, 5), Admitted::Yes);
+    world.clock.advance(5000);
+    assert_eq!(try_as(world, 1, 9, 6), Admitted::TooMany);
+    assert_eq!(try_as(world, 9, 1, 7), Admitted::TooMany);
+    // The check-ins of before keep their answers, and the next attempt begins anew.
+    assert_eq!(try_as(world, 1, 1, 5), Admitted::Before(session(5)));
+    let store = world.store();
+    store.abandon(&lease, attempt, AbandonReason::Few, &[]).unwrap();
+    let next = open(store, &lease);
+    let mut of = admission(store, next, 1, 8);
+    of.limits = limits;
+    assert_eq!(store.admit(&of).unwrap(), Admitted::Yes);
 }

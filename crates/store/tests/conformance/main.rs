@@ -39,6 +39,9 @@ conformance!(
         a_task_ends_with_its_last_line,
         metrics_are_kept_in_order,
         a_key_of_pseudonyms_is_kept_once_and_destroyed_at_the_end,
+        a_forgotten_task_keeps_its_figures_and_names_no_user,
+        a_deleted_task_keeps_its_settings_and_gives_back_the_blobs_that_it_alone_names,
+        the_end_of_a_task_ends_its_sessions,
         an_unknown_row_is_named;
     leases:
         one_process_leads_a_task_at_a_time,
@@ -60,7 +63,9 @@ conformance!(
         a_subject_that_was_ready_may_not_come_again,
         a_session_without_a_hold_still_bars_its_subject,
         sessions_move_forward_only,
-        a_barred_subject_is_never_admitted_again;
+        a_barred_subject_is_never_admitted_again,
+        a_subject_that_left_is_admitted_to_no_task_of_now_or_later,
+        lost_sessions_of_a_subject_or_a_device_are_limited_in_number_and_pace;
     release:
         a_release_is_reserved_under_its_conditions,
         a_commit_moves_everything_together,
@@ -72,6 +77,9 @@ conformance!(
         models_are_served_once_published;
     upkeep:
         a_device_has_one_row,
+        a_subject_has_so_many_devices_and_enrols_so_many,
+        a_revoked_device_is_not_replaced_by_its_invitation,
+        a_departure_moves_in_one_direction_and_names_nobody,
         certificates_are_spent_once_and_issued_within_a_limit,
         sweeping_deletes_what_is_over_and_nothing_else,
         the_audit_log_is_whole,
@@ -87,6 +95,7 @@ fn restarts(test: &str) -> bool {
         "the_audit_log_is_whole",
         "state_survives_a_restart",
         "a_barred_subject_is_never_admitted_again",
+        "a_subject_that_left_is_admitted_to_no_task_of_now_or_later",
     ]
     .contains(&test)
 }

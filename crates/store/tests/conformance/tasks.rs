@@ -2,7 +2,9 @@
 
 use undertone_accounting::participation::Participation;
 use undertone_protocol::TaskState::{self, Active, Completed, Draft, Halted, Paused};
-use undertone_store::{AbandonReason, AttemptId, Histograms, Lease, NewTask, TaskId};
+use undertone_store::{
+    AbandonReason, Admitted, AttemptId, Histograms, Lease, NewTask, Release, SessionState, Store, TaskId,
+};
 
 use crate::common::*;
 
@@ -186,6 +188,103 @@ pub(crate) fn a_key_of_pseudonyms_is_kept_once_and_destroyed_at_the_end(world: &
     assert_eq!(store.pseudonym_key(task).unwrap(), None);
     let rows = world.audit();
     assert_eq!(rows.iter().filter(|row| row.action == "forget").count(), 1);
+}
+
+/// A task after a release of users 1 and 2 and an abandoned attempt of user 3.
+fn ended(store: &dyn Store, name: &str) -> (TaskId, Release) {
+    let (task, lease) = active(store, name, at_least(1, 9));
+    store.keep_pseudonym_key(task, b"key").unwrap();
+    let release = released(store, &lease, &[1, 2]);
+    store.published(task, 1).unwrap();
+    let attempt = open(store, &lease);
+    let number = u64::from(task.0[0]);
+    store.admit(&admission(store, attempt, 3, number)).unwrap();
+    store
+        .note_sessions(&[(session(number), SessionState::Ready)])
+        .unwrap();
+    store.abandon(&lease, attempt, AbandonReason::Few, &[]).unwrap();
+    store.bar(task, user(4), "operator").unwrap();
+    refused(store.blobs_of(task), "only an ended task can be deleted");
+    refused(
+        store.delete_task(task, "operator"),
+        "only an ended task can be deleted",
+    );
+    let chain = store.task(task).unwrap().chain;
+    store.end(&lease, b"{}", &hex(&sha(b"{}")), &chain).unwrap();
+    (task, release)
+}
+
+pub(crate) fn a_forgotten_task_keeps_its_figures_and_names_no_user(world: &mut World) {
+    let store = world.store();
+    let (task, _) = ended(store, "words");
+    let before = store.observed(task).unwrap();
+    assert_eq!((before.users, &before.participations[..]), (3, &[(1, 3)][..]));
+    let ledger = store.ledger(task, 0).unwrap();
+    assert!(store.forget_pseudonym_key(task, "operator").unwrap());
+    // A second call, as after a crash, changes nothing.
+    assert!(!store.forget_pseudonym_key(task, "operator").unwrap());
+    assert_eq!(store.observed(task).unwrap(), before);
+    assert_eq!(store.ledger(task, 0).unwrap(), ledger);
+    let attempts = store.abandoned_since_release(task).unwrap();
+    assert_eq!(attempts.len(), 1);
+    assert_eq!(attempts[0].participants, users([]));
+    assert_eq!(store.attempts(task, 9).unwrap().len(), 2);
+    store.sweep().unwrap();
+    store.scrub().unwrap();
+    assert_eq!(store.observed(task).unwrap(), before);
+}
+
+pub(crate) fn a_deleted_task_keeps_its_settings_and_gives_back_the_blobs_that_it_alone_names(
+    world: &mut World,
+) {
+    let store = world.store();
+    let (task, release) = ended(store, "old");
+    let (other, second) = ended(store, "other");
+    // The other task was begun with the model that the first one released.
+    let begun = NewTask {
+        model: release.model,
+        ..new_task("next", at_least(1, 9))
+    };
+    store.create_task(&begun).unwrap();
+    let mut expected = vec![sha(b"model of old"), release.state.unwrap()];
+    let mut found = store.blobs_of(task).unwrap();
+    expected.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, expected);
+    assert!(store.delete_task(task, "operator").unwrap());
+    assert!(!store.delete_task(task, "operator").unwrap());
+    let row = store.task(task).unwrap();
+    assert!(row.deleted && row.task.config.contains("old"));
+    assert_eq!(row.head_state, None, "a backup looks for what a row names");
+    assert!(store.ledger(task, 0).unwrap().is_empty() && store.metrics(task).unwrap().is_empty());
+    assert!(store.attempts(task, 9).unwrap().is_empty());
+    assert_eq!(store.observed(task).unwrap().users, 0);
+    assert_eq!(store.pseudonym_key(task).unwrap(), None);
+    assert!(!store.may_serve(&sha(b"model of old")).unwrap());
+    assert!(store.blobs_of(task).unwrap().is_empty());
+    // Its name stays taken, and other tasks are as they were.
+    refused(
+        store.create_task(&new_task("old", at_least(1, 9))),
+        "a name that no task has",
+    );
+    assert!(store.may_serve(&second.model).unwrap() && store.may_serve(&release.model).unwrap());
+    assert_eq!(store.observed(other).unwrap().users, 3);
+    assert!(!store.task(other).unwrap().deleted);
+}
+
+pub(crate) fn the_end_of_a_task_ends_its_sessions(world: &mut World) {
+    let store = world.store();
+    let (task, lease) = active(store, "over", at_least(1, 9));
+    let attempt = open(store, &lease);
+    let of = admission(store, attempt, 1, 1);
+    store.admit(&of).unwrap();
+    store.abandon(&lease, attempt, AbandonReason::Few, &[]).unwrap();
+    store.sweep().unwrap();
+    assert_eq!(store.admit(&of).unwrap(), Admitted::Before(session(1)));
+    let chain = store.task(task).unwrap().chain;
+    store.end(&lease, b"{}", &hex(&sha(b"{}")), &chain).unwrap();
+    store.sweep().unwrap();
+    assert_ne!(store.admit(&of).unwrap(), Admitted::Before(session(1)));
 }
 
 pub(crate) fn an_unknown_row_is_named(world: &mut World) {

@@ -1,7 +1,9 @@
 //! Devices, certificates, the audit log, and what is swept or outlives a restart.
 
 use undertone_protocol::TaskState::{Active, Halted};
-use undertone_store::{AbandonReason, Admitted, AuditRow, DeviceRow, SessionState};
+use undertone_store::{
+    AbandonReason, Admitted, AuditRow, Departure, DeviceRow, Enrolled, Enrolment, Quota, SessionState,
+};
 
 use crate::common::*;
 
@@ -10,19 +12,142 @@ pub(crate) fn a_device_has_one_row(world: &mut World) {
     let key = [7; 32];
     assert_eq!(store.device(&key).unwrap(), None);
     let row = DeviceRow {
-        key,
         population: "keyboard-en".to_owned(),
         enrolled_day: BEGIN / 86_400_000,
         revoked: false,
     };
-    assert_eq!(store.enrol(&key, "keyboard-en").unwrap(), row);
+    let device = |row: &DeviceRow| Enrolled::Device(row.clone());
+    assert_eq!(
+        store.enrol(&enrolment(&key, "keyboard-en")).unwrap(),
+        device(&row)
+    );
     world.clock.advance(5 * 86_400_000);
-    assert_eq!(store.enrol(&key, "elsewhere").unwrap(), row);
+    assert_eq!(store.enrol(&enrolment(&key, "elsewhere")).unwrap(), device(&row));
     store.revoke(&key, "operator").unwrap();
-    let revoked = Some(DeviceRow { revoked: true, ..row });
-    assert_eq!(store.device(&key).unwrap(), revoked);
-    assert_eq!(Some(store.enrol(&key, "keyboard-en").unwrap()), revoked);
+    let revoked = DeviceRow { revoked: true, ..row };
+    assert_eq!(store.device(&key).unwrap(), Some(revoked.clone()));
+    assert_eq!(
+        store.enrol(&enrolment(&key, "keyboard-en")).unwrap(),
+        device(&revoked)
+    );
     refused(store.revoke(&[8; 32], "operator"), "no device 0808");
+    // The log names no key.
+    let rows = world.audit();
+    assert!(
+        rows.iter().all(|row| !row.detail.contains(&hex(&key))),
+        "{rows:?}"
+    );
+}
+
+pub(crate) fn a_subject_has_so_many_devices_and_enrols_so_many(world: &mut World) {
+    let store = world.store();
+    let of = |number: u8| Enrolment {
+        person: person(1),
+        max_devices: 2,
+        max_enrolments: 3,
+        ..enrolment(&[number; 32], "p")
+    };
+    let enrol = |number: u8| store.enrol(&of(number)).unwrap();
+    let is_in = |answer: Enrolled| matches!(answer, Enrolled::Device(_));
+    assert!(is_in(enrol(1)) && is_in(enrol(2)));
+    assert_eq!(enrol(3), Enrolled::Devices);
+    // A device that has a row renews, and other subjects and populations have limits of their own.
+    assert!(is_in(enrol(1)));
+    for other in [
+        Enrolment {
+            person: person(2),
+            ..of(4)
+        },
+        Enrolment {
+            population: "q".to_owned(),
+            ..of(5)
+        },
+    ] {
+        assert!(is_in(store.enrol(&other).unwrap()));
+    }
+    // A person beyond a limit does not use up the day of others.
+    let day = |number: u8, who: u64| Enrolment {
+        person: person(who),
+        max_devices: 1,
+        day: Quota {
+            counter: [9; 32],
+            window: 1,
+            limit: 2,
+        },
+        ..enrolment(&[number; 32], "p")
+    };
+    assert!(is_in(store.enrol(&day(20, 20)).unwrap()));
+    for number in 21..24 {
+        assert_eq!(store.enrol(&day(number, 20)).unwrap(), Enrolled::Devices);
+    }
+    assert!(is_in(store.enrol(&day(24, 21)).unwrap()));
+    assert_eq!(store.enrol(&day(25, 22)).unwrap(), Enrolled::Day);
+    // A limit of now counts, not that of an earlier program.
+    assert!(is_in(
+        store
+            .enrol(&Enrolment {
+                max_devices: 9,
+                ..of(6)
+            })
+            .unwrap()
+    ));
+    assert_eq!(
+        store
+            .enrol(&Enrolment {
+                max_devices: 9,
+                ..of(7)
+            })
+            .unwrap(),
+        Enrolled::Enrolments
+    );
+}
+
+pub(crate) fn a_revoked_device_is_not_replaced_by_its_invitation(world: &mut World) {
+    let store = world.store();
+    let of = |number: u8| Enrolment {
+        person: person(1),
+        ..enrolment(&[number; 32], "p")
+    };
+    store.enrol(&of(1)).unwrap();
+    store.enrol(&of(2)).unwrap();
+    store.revoke(&[1; 32], "operator").unwrap();
+    assert_eq!(
+        store.enrol(&of(3)).unwrap(),
+        Enrolled::Departed(Departure::Withdrawn)
+    );
+    // Other devices of the subject go on.
+    let other = store.membership(&[2; 32], "p", &person(1)).unwrap();
+    assert!(!other.device.unwrap().revoked);
+    assert_eq!(other.departure, Some(Departure::Withdrawn));
+}
+
+pub(crate) fn a_departure_moves_in_one_direction_and_names_nobody(world: &mut World) {
+    let store = world.store();
+    let depart = |how| store.depart("p", &person(1), how, "operator").unwrap();
+    let standing = |population: &str, who| {
+        let found = store.membership(&[1; 32], population, &person(who));
+        found.unwrap().departure
+    };
+    assert_eq!(standing("p", 1), None);
+    assert!(depart(Departure::Withdrawn) && !depart(Departure::Withdrawn));
+    assert!(depart(Departure::Left) && !depart(Departure::Withdrawn));
+    assert_eq!(standing("p", 1), Some(Departure::Left));
+    assert!(depart(Departure::Revoked) && !depart(Departure::Left));
+    assert_eq!(standing("p", 1), Some(Departure::Revoked));
+    assert_eq!((standing("q", 1), standing("p", 2)), (None, None));
+    let rows = world.audit();
+    let shown: Vec<(&str, &str)> = rows
+        .iter()
+        .map(|row| (row.action.as_str(), row.detail.as_str()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("withdraw", "population p: one invitation was withdrawn"),
+            ("bar", "population p: one subject takes part no more"),
+            ("revoke", "population p: one subject was revoked"),
+        ]
+    );
 }
 
 pub(crate) fn certificates_are_spent_once_and_issued_within_a_limit(world: &mut World) {
@@ -92,7 +217,7 @@ pub(crate) fn the_audit_log_is_whole(world: &mut World) {
     assert!(store.set_state(task, Active, Halted, "guard", "again").is_err());
     let row = store.task(task).unwrap();
     store.end(&lease, b"end", &hex(&sha(b"end")), &row.chain).unwrap();
-    store.enrol(&[5; 32], "p").unwrap();
+    store.enrol(&enrolment(&[5; 32], "p")).unwrap();
     store.revoke(&[5; 32], "admin").unwrap();
     world.restart();
     let rows = world.audit();
@@ -106,7 +231,8 @@ pub(crate) fn the_audit_log_is_whole(world: &mut World) {
             ("operator", "set_state"),
             ("guard", "set_state"),
             ("one", "end"),
-            ("admin", "revoke")
+            ("admin", "revoke"),
+            ("admin", "withdraw")
         ]
     );
     assert!(

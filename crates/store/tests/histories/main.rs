@@ -15,7 +15,7 @@ use undertone_accounting::participation::{Participation, Spacing};
 use undertone_protocol::TaskState;
 use undertone_store::{
     AbandonReason, Admission, Admitted, AttemptId, Histograms, Lease, NewAttempt, NewTask, Release,
-    SessionId, SessionState, Store, StoreError, TaskId,
+    SessionId, SessionLimits, SessionState, Store, StoreError, TaskId,
 };
 
 use common::*;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use undertone_service::attest::{Admissions, Attestor, NoAttestor, Webhook};
+use undertone_service::limits::PersonLimits;
 
 /// The rules of enrolment.
 #[derive(Debug, clap::Args)]
@@ -21,6 +22,36 @@ pub(super) struct AdmissionsArgs {
     /// Let at most this number of people take part with one piece of hardware in 30 days.
     #[arg(long, value_name = "N", default_value_t = Admissions::SUBJECTS_PER_HARDWARE)]
     people_per_hardware: u32,
+    #[command(flatten)]
+    person: PersonArgs,
+}
+
+/// The limits of one person.
+#[derive(Debug, clap::Args)]
+struct PersonArgs {
+    /// Let a person have at most this number of devices that are not revoked.
+    #[arg(long, value_name = "N", default_value_t = PersonLimits::default().devices)]
+    devices_per_person: u32,
+    /// Let an invitation enrol at most this number of devices, revoked ones included.
+    #[arg(long, value_name = "N", default_value_t = PersonLimits::default().enrolments)]
+    enrolments_per_invitation: u32,
+    /// Let a person open at most this number of sessions in one attempt; all but the last were lost before they sent anything.
+    #[arg(long, value_name = "N", default_value_t = PersonLimits::default().sessions, value_parser = clap::value_parser!(u32).range(1..))]
+    sessions_per_attempt: u32,
+    /// Refuse a check-in that comes earlier than this many milliseconds after the last one of the same person; 0 for no limit.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = PersonLimits::default().interval)]
+    check_in_interval: u64,
+}
+
+impl PersonArgs {
+    fn limits(&self) -> PersonLimits {
+        PersonLimits {
+            devices: self.devices_per_person,
+            enrolments: self.enrolments_per_invitation,
+            sessions: self.sessions_per_attempt,
+            interval: self.check_in_interval,
+        }
+    }
 }
 
 impl AdmissionsArgs {
@@ -37,6 +68,7 @@ impl AdmissionsArgs {
                 Arc::new(Webhook::new(url, root.transpose()?.as_deref())?)
             }
         };
-        Ok(Admissions::new(attestor).with_limits(self.enrolments_per_day, self.people_per_hardware))
+        let rules = Admissions::new(attestor).with_limits(self.enrolments_per_day, self.people_per_hardware);
+        Ok(rules.with_person_limits(self.person.limits()))
     }
 }

@@ -150,7 +150,8 @@ impl<'o> Progress<'o> {
                 observed: self.observed(row)?,
             })
         };
-        self.store().tasks()?.iter().map(served).collect()
+        let rows = self.store().tasks()?;
+        rows.iter().filter(|row| !row.deleted).map(served).collect()
     }
 
     /// `true` once the rounds that were asked for are released, or nothing is left to be done. A store that does not answer has no end.

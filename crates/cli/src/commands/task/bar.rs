@@ -17,7 +17,7 @@ pub(super) struct BarArgs {
     /// Name the population.
     #[arg(long, value_name = "NAME")]
     population: String,
-    /// Bar the person from this task alone.
+    /// Bar the person from this task alone, and not from the population.
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
 }
@@ -33,6 +33,13 @@ pub(super) fn run(args: &BarArgs, output: &Output) -> anyhow::Result<()> {
         return Err(unexpected());
     };
     output.show(&receipts, || {
+        if receipts.is_empty() {
+            return facts([
+                ("population", args.population.clone()),
+                ("the person", "takes part no more".to_owned()),
+                ("tasks", "none yet; check the name of the population".to_owned()),
+            ]);
+        }
         let each: Vec<String> = receipts.iter().map(|receipt| facts(rows(receipt))).collect();
         each.join("\n\n")
     })

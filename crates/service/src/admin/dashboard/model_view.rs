@@ -70,7 +70,7 @@ impl ModelView {
         let row = dashboard.find(task)?;
         let mut evaluations = Vec::new();
         for other in dashboard.service.shared().store.tasks()? {
-            if other.task.kind == TaskKind::Evaluate {
+            if other.task.kind == TaskKind::Evaluate && !other.deleted {
                 let measured = dashboard.guarantees.task(&dashboard.service, &other)?.of;
                 let own = other.task.id == row.task.id;
                 if own || measured == Some(row.task.id) {

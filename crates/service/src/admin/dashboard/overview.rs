@@ -135,7 +135,7 @@ impl Overview {
         let shared = dashboard.service.shared();
         let leases = shared.store.leases()?;
         let (mut tasks, mut stale) = (Vec::new(), Vec::new());
-        for row in shared.store.tasks()? {
+        for row in shared.store.tasks()?.into_iter().filter(|row| !row.deleted) {
             tasks.push(Brief::new(dashboard, &row, &leases)?);
             let last = dashboard.guarantees.last(row.task.id);
             if last.is_none_or(|last| last.chain != row.chain) {
@@ -279,7 +279,7 @@ fn alert(dashboard: &Dashboard, row: &TaskRow, leases: &[LeaseRow]) -> Result<Op
             "Wait for more devices and resume. If the population is too small for this task, stop it and create one with a lower \
              goal, a shorter separation or more participations per subject, at a cost of its own."
         }
-        _ if note.contains("in a row were abandoned") => {
+        _ if note.contains("were abandoned") => {
             "Look at the drop-outs of this task, mend their cause, and resume. Participants of abandoned attempts have counted."
         }
         _ => "No round opens. Resume to go on, or stop to end the task for good.",

@@ -373,7 +373,7 @@ async fn counts_of_fewer_than_ten_devices_are_hidden_and_others_move_in_steps_of
             .service
             .shared()
             .store
-            .enrol(&member(device).device, "people")
+            .enrol(&crate::test_world::enrolment(&member(device).device))
             .unwrap();
     }
     let people = shown.get("/api/populations/people").await.json();

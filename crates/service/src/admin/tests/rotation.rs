@@ -102,6 +102,7 @@ fn certificate(service: &Service, device: u8, subject: [u8; 32]) -> Signed {
     Issuer::new(&service.shared().keys, "a", Identity::Certificate)
         .enrol(&enrol, now)
         .unwrap()
+        .0
 }
 
 fn checked(service: &Service, certificate: &Signed) -> Member {
@@ -167,7 +168,7 @@ fn a_rotated_issuer_makes_no_person_two_users_and_old_certificates_go_on() {
     };
     renewal.proof = signer.proof(Label::Enrolment, &write(&renewal));
     let issuer = Issuer::new(keys, "a", Identity::Certificate);
-    let renewed = issuer.enrol(&renewal, service.shared().store.now()).unwrap();
+    let (renewed, _) = issuer.enrol(&renewal, service.shared().store.now()).unwrap();
     assert_eq!(renewed.key_id, new.key_id);
     assert!(checked(&service, &renewed).subject == subject);
 }

@@ -136,16 +136,16 @@ fn a_receipt_names_the_rounds_of_its_subject_and_of_nobody_else() {
         bar(&world.service, "a", &hex(&[6; 32]))[0].rounds,
         Vec::<u64>::new()
     );
-    for (population, subject) in [
-        ("a", "abc"),
-        ("a", "zz"),
-        ("b", &hex(&[5; 32])[..]),
-        ("", &hex(&[5; 32])[..]),
+    for (population, subject, task) in [
+        ("a", "abc", None),
+        ("a", "zz", None),
+        ("b", &hex(&[5; 32])[..], Some("words".to_owned())),
+        ("", &hex(&[5; 32])[..], None),
     ] {
         let operation = Operation::Bar {
             population: population.to_owned(),
             subject: subject.to_owned(),
-            task: None,
+            task,
         };
         world.refused(&operation);
     }
@@ -228,15 +228,18 @@ fn a_task_that_asks_for_it_forgets_its_pseudonyms_at_its_end() {
 }
 
 #[test]
-fn a_bar_of_a_task_that_counts_on_devices_says_what_to_do_instead() {
+fn a_person_who_left_is_admitted_to_no_task_that_counts_on_devices() {
     let more = "ledger = \"device\"\neligibility = { min_examples = 1, max_examples = 8, timer = \"1h\" }\n";
     let world = test_world::World::with(Kind::Memory, 4, more);
-    let receipt = &bar(&world.service, "people", &hex(&[5; 32]))[0];
-    assert!(!receipt.barred);
-    assert!(
-        receipt.note.as_ref().unwrap().contains("identity revoke"),
-        "{receipt:?}"
-    );
+    let one = member(&world, 1);
+    let receipt = &bar(&world.service, "people", &hex(&one.subject))[0];
+    assert!(receipt.barred && receipt.note.is_some(), "{receipt:?}");
+    let refused = world.room.admit(&one, checkin(1, 0), &world.token).unwrap_err();
+    assert_eq!(refused.code(), Code::TooOften);
+    world
+        .room
+        .admit(&member(&world, 2), checkin(2, 0), &world.token)
+        .unwrap();
 }
 
 #[test]
