@@ -75,7 +75,11 @@ impl By {
 
     /// The distance from a target: of the logarithms of delta where epsilon is 0.
     fn excess(self, accountant: &Accountant, target: (Epsilon, Delta)) -> Result<f64, AccountingError> {
-        accountant.excess_of(self.epsilon(accountant, target.1)?, target)
+        let (epsilon, delta) = target;
+        if epsilon.get() == 0.0 {
+            return accountant.excess_of_delta(delta);
+        }
+        Ok(excess(self.epsilon(accountant, delta)?, epsilon.get()))
     }
 }
 
@@ -149,7 +153,14 @@ pub fn noise_multiplier_of(
         else {
             return None;
         };
-        Some((start * central_noise(target, sampling_probability, rounds)?).sqrt())
+        let central = central_noise(target, sampling_probability, rounds)?;
+        if epsilon.get() > 0.0 {
+            return Some((start * central).sqrt());
+        }
+        // Where large losses decide, the distances in total variation add up.
+        let distance = delta.get() / (rounds as f64 * sampling_probability.get());
+        let alone = gaussian::noise_multiplier(epsilon, Delta::new(distance).ok()?);
+        Some(alone.map_or(central, |alone| alone.get().min(central)))
     };
     let search = started(search, recipe, epsilon, excess_at, central);
     let found = search.run(but_first_error(|z| excess_at(z, By::Recipe(recipe))))?;
@@ -259,6 +270,10 @@ pub fn sampling_probability(
         // Usually too much, as the answer by Renyi divergences is too little: by far, where epsilon is tiny. Large values
         // are tried sooner than small ones.
         let central = central_probability(target, noise_multiplier, rounds)?;
+        if epsilon.get() == 0.0 {
+            let whole = gaussian::delta(noise_multiplier, epsilon);
+            return Some((delta.get() / (rounds as f64 * whole)).clamp(central, 1.0));
+        }
         (central > start).then(|| (start * central).sqrt().max(0.5 * central))
     };
     let search = started(search, recipe, epsilon, excess_at, central);

@@ -12,7 +12,7 @@ use crate::special::{LogSum, ln_1m_exp, sampled_loss};
 use crate::{AccountingError, Delta, Epsilon, SamplingProbability};
 
 /// More outcomes than this are refused (two vectors of 128 MiB).
-pub(crate) const MAX_OUTCOMES: u64 = 1 << 24;
+pub(crate) const MAX_OUTCOMES: u64 = 1 << 22;
 
 /// Log-probabilities of every outcome of a discrete mechanism on two neighbouring inputs.
 ///

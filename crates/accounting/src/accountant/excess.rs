@@ -29,26 +29,29 @@ impl Accountant {
     /// # }
     /// ```
     pub fn excess(&self, target: (Epsilon, Delta)) -> Result<f64, AccountingError> {
+        if target.0.get() == 0.0 {
+            return self.excess_of_delta(target.1);
+        }
         let spent = match self.epsilon(target.1) {
             Ok((spent, _)) => spent,
             Err(AccountingError::NoFiniteGuarantee { .. }) => f64::INFINITY,
             Err(error) => return Err(error),
         };
-        self.excess_of(spent, target)
+        Ok(excess(spent, target.0.get()))
     }
 
-    /// [`Accountant::excess`], where the epsilon at the target's delta is known.
-    pub(crate) fn excess_of(&self, spent: f64, target: (Epsilon, Delta)) -> Result<f64, AccountingError> {
-        let (epsilon, delta) = target;
-        if epsilon.get() > 0.0 || !spent.is_finite() {
-            return Ok(excess(spent, epsilon.get()));
-        }
-        let distance = self.log_delta(epsilon)?.0 - delta.get().ln();
-        // PRIVACY: the sign is that of the comparison itself; NaN fails.
-        Ok(if spent <= 0.0 {
-            distance.min(0.0)
+    /// The distance of the logarithms of the delta at epsilon 0 and of `delta`.
+    ///
+    /// # Errors
+    /// The errors of [`Accountant::delta_for`], but for a delta of 1.
+    pub(crate) fn excess_of_delta(&self, delta: Delta) -> Result<f64, AccountingError> {
+        self.above_stated(delta)?;
+        let distance = self.log_delta(Epsilon::new(0.0)?)?.0 - delta.get().ln();
+        // PRIVACY: NaN fails.
+        Ok(if distance.is_nan() {
+            f64::INFINITY
         } else {
-            distance.max(f64::MIN_POSITIVE)
+            distance
         })
     }
 

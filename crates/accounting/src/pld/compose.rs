@@ -27,6 +27,9 @@ const RADIX: u64 = 16;
 pub(crate) const GROWTH: usize = 4;
 /// No transform is longer; where a window needs more points the lattice is coarser and the bound wider.
 pub(super) const MAX_POINTS: f64 = (1u64 << 21) as f64;
+/// The longest transform of a first look, and of delta at epsilon 0, which a calibration asks for many times.
+pub(super) const MAX_COARSE_POINTS: f64 = (1u64 << 18) as f64;
+pub(super) const MAX_POINTS_AT_ZERO: f64 = (1u64 << 19) as f64;
 
 /// Points that a window needs beyond the losses that matter: it starts up to six below them, and shares of its last four
 /// points may go to its first.
@@ -100,11 +103,17 @@ pub(crate) fn levels(count: u64) -> u32 {
     radices(count).len() as u32 + 1
 }
 
-/// The smallest distance of the lattice that keeps every level of `count` releases within the longest transform.
-pub(crate) fn min_step(tails: &Tails, count: u64, allowance: Allowance, growth: usize) -> f64 {
+/// The smallest distance of the lattice that keeps every level of `count` releases within a transform of `max_points`.
+pub(super) fn min_step(
+    tails: &Tails,
+    count: u64,
+    allowance: Allowance,
+    growth: usize,
+    max_points: f64,
+) -> f64 {
     let step = |releases: u64, growth: f64| {
         let (bottom, top) = range(tails, releases, count, allowance);
-        (top - bottom) / (0.9 * MAX_POINTS * growth)
+        (top - bottom) / (0.9 * max_points * growth)
     };
     let mut releases = 1u64;
     let mut min = step(1, 1.0);

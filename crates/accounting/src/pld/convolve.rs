@@ -6,6 +6,7 @@ use super::discretize::{Atom, Atoms, Bound};
 use super::lattice::{Cut, Lattice, WHOLE};
 use super::loss_range::{Moments, Sum, Tails};
 use super::pair::{Pair, Resolution};
+use super::query::COARSE;
 use super::readout::Total;
 use super::tail_split::{Parted, Term};
 use super::tilt_search::{Direction, NOISE, Outline, Pass, spare};
@@ -156,6 +157,17 @@ impl Convolution<'_> {
             .collect()
     }
 
+    /// Points of the longest transform.
+    fn max_points(&self) -> f64 {
+        if self.accuracy >= COARSE {
+            compose::MAX_COARSE_POINTS
+        } else if self.direction.epsilon == 0.0 {
+            compose::MAX_POINTS_AT_ZERO
+        } else {
+            compose::MAX_POINTS
+        }
+    }
+
     /// The allowed error of epsilon, where the losses have this variance in all.
     fn error(&self, variance: f64) -> f64 {
         self.accuracy * self.direction.epsilon.max(0.2 * variance.sqrt())
@@ -207,7 +219,7 @@ impl Convolution<'_> {
             releases,
             moments.variance.max(1e-300),
         );
-        let floor = |growth: usize| compose::min_step(&tails, together, allowance, growth);
+        let floor = |growth: usize| compose::min_step(&tails, together, allowance, growth, self.max_points());
         // The windows of the sums with rare losses lie on the last lattice.
         let sums = self
             .outline
@@ -224,7 +236,9 @@ impl Convolution<'_> {
                 top - bottom
             })
             .fold(0.0, f64::max);
-        let last_floor = widest / (0.9 * compose::MAX_POINTS * growth_over_levels(compose::GROWTH));
+        // And the rare losses themselves, of one release.
+        let widest = widest.max(tails.rare_width());
+        let last_floor = widest / (0.9 * self.max_points() * growth_over_levels(compose::GROWTH));
         let step = cell.max(floor(compose::GROWTH)).max(last_floor);
         let decisive = match self.bound {
             Bound::Upper => (0.0, 0.0),

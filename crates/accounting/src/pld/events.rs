@@ -43,11 +43,9 @@ fn proved((log_p, log_q): Chances, log_delta: f64) -> f64 {
         return 0.0;
     }
     let epsilon = log_p + ln_1m_exp(log_delta - log_p) - log_q;
-    if epsilon > 0.0 {
-        epsilon * (1.0 - ROUNDING)
-    } else {
-        0.0
-    }
+    // A difference of large logarithms has their rounding errors.
+    let rounding = ROUNDING * epsilon + 4.0 * f64::EPSILON * (log_p.abs() + log_q.abs());
+    (epsilon - rounding).max(0.0)
 }
 
 /// Events in which every release of every part has a loss above its threshold.

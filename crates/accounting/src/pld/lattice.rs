@@ -246,6 +246,11 @@ impl Lattice {
         best * (1.0 + 1e-12)
     }
 
+    /// The loss of the last point.
+    pub(crate) fn highest(&self) -> f64 {
+        self.loss(self.masses.len().saturating_sub(1))
+    }
+
     /// `ln` of the hockey-stick divergence at `epsilon` (of the finite losses).
     #[cfg(test)]
     pub(crate) fn log_delta(&self, epsilon: f64) -> f64 {

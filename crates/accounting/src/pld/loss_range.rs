@@ -10,6 +10,17 @@ pub(crate) struct Node {
     pub(crate) log_p: f64,
     /// Change of the loss per unit of the outcome; 0 for atoms.
     pub(crate) slope: f64,
+    /// Distance of the dots that were connected around the loss; 0 where the loss is exact.
+    pub(crate) width: f64,
+}
+
+impl Node {
+    /// `ln` of the weight under `P`, tilted. Connected dots raise every cumulant but those at tilts from -1 to 0, which they lower by
+    /// `|tilt (tilt + 1)| width^2 / 8` at most: `t K(1) - K(t)` of two losses, whose variance is `width^2 / 4` at most under every tilt.
+    fn exponent(&self, tilt: f64) -> f64 {
+        let concave = (-tilt * (tilt + 1.0)).max(0.0);
+        self.log_p + tilt * self.loss + 0.125 * concave * self.width * self.width
+    }
 }
 
 /// The cumulant function of the loss of one release, `K(s) = ln E_P e^{s L}`.
@@ -36,7 +47,7 @@ impl Probe {
         let reverse = |node: &Node| Node {
             loss: -node.loss,
             log_p: node.log_p - node.loss,
-            slope: node.slope,
+            ..*node
         };
         Self {
             nodes: self.nodes.iter().map(reverse).collect(),
@@ -44,7 +55,7 @@ impl Probe {
     }
 
     pub(crate) fn cumulant(&self, tilt: f64) -> f64 {
-        let exponent = |node: &Node| node.log_p + tilt * node.loss;
+        let exponent = |node: &Node| node.exponent(tilt);
         let peak = self.nodes.iter().map(exponent).fold(f64::NEG_INFINITY, f64::max);
         // Near zero the cumulant is a small difference: sum e^{sL} - 1 instead of e^{sL}.
         let reach = self
@@ -56,7 +67,7 @@ impl Probe {
             let rise: f64 = self
                 .nodes
                 .iter()
-                .map(|node| node.log_p.exp() * (tilt * node.loss).exp_m1())
+                .map(|node| node.log_p.exp() * (node.exponent(tilt) - node.log_p).exp_m1())
                 .sum();
             return rise.ln_1p();
         }
@@ -212,6 +223,11 @@ impl Tails {
     /// Increase of a release's cumulant by the rounding to lattices, per squared tilt.
     pub(crate) fn spread(&self) -> f64 {
         self.spread
+    }
+
+    /// The range of the rare losses of one release.
+    pub(crate) fn rare_width(&self) -> f64 {
+        self.rare_reach.1 - self.rare_reach.0
     }
 
     /// A range of a sum of losses: the mass of `P` above it is at most `e^log_mass`, the tilted mass

@@ -134,6 +134,7 @@ impl GaussianMixtures {
                 loss: edge.loss,
                 log_p: log_weight - 0.5 * x * x + log_ratio(&self.high, x).value,
                 slope: edge.slope,
+                width: 0.0,
             }
         };
         let points = |(left, right): (f64, f64)| {

@@ -64,14 +64,18 @@ impl Total {
             let (lattice, log_delta) = (tail.lattice, tail.log_delta(epsilon));
             // What a tilted mass error can do to delta at epsilon. Rounding may err either way; what wrapped around
             // only ever adds.
-            let error = |mass: f64| mass.ln() + lattice.log_scale - lattice.tilt * epsilon;
+            let error = |mass: f64, reach: f64| {
+                mass.ln() + lattice.log_scale - lattice.tilt * epsilon + most_excess(lattice.tilt, reach).ln()
+            };
+            let reach = lattice.highest() - epsilon;
             match self.bound {
                 Bound::Upper => {
                     sum.add(log_delta + ROUNDING);
-                    sum.add(error(self.noise + self.wrapped.left_out));
+                    sum.add(error(self.noise, reach));
+                    sum.add(error(self.wrapped.left_out, f64::INFINITY));
                 }
                 Bound::Lower => {
-                    let lost = (error(2.0 * self.wrapped.tilted + self.noise) - log_delta).exp();
+                    let lost = (error(2.0 * self.wrapped.tilted + self.noise, reach) - log_delta).exp();
                     if lost < 1.0 {
                         sum.add(log_delta - ROUNDING + (-lost).ln_1p());
                     }
@@ -166,6 +170,21 @@ impl Total {
             Bound::Lower => low,
         }
     }
+}
+
+/// The largest `e^{-tilt u} (1 - e^{-u})` at `0 <= u <= reach`: the most that a mass of 1, tilted at epsilon, adds to delta from a loss that
+/// exceeds epsilon by `reach` at most. It is largest at `u = ln(1 + 1/tilt)`.
+fn most_excess(tilt: f64, reach: f64) -> f64 {
+    let farthest = if tilt > 0.0 {
+        tilt.recip().ln_1p()
+    } else {
+        f64::INFINITY
+    };
+    let excess = farthest.min(reach).max(0.0);
+    if excess == f64::INFINITY {
+        return 1.0;
+    }
+    (-tilt * excess).exp() * -(-excess).exp_m1()
 }
 
 /// A composition with the sums that delta is read from, for one that is asked at many epsilons.

@@ -178,7 +178,8 @@ impl Composition {
                 }
                 Solve::Epsilon(epsilon) => (epsilon, here - 1.0, here > closer.log_delta - 3.0),
             };
-            if !(epsilon > 0.0 && epsilon.is_finite() && log_delta > MIN_LOG_DELTA) {
+            let has_scale = epsilon > 0.0 || matches!(target, Solve::Epsilon(_));
+            if !(has_scale && epsilon.is_finite() && log_delta > MIN_LOG_DELTA) {
                 break;
             }
             let steepness = match target {

@@ -345,6 +345,10 @@ pub(crate) fn unsampled(event: &Event, adjacency: Adjacency) -> Event {
         noise_multiplier,
     };
     match event {
+        // A sample of everybody is none.
+        Event::PoissonGaussian {
+            sampling_probability, ..
+        } if sampling_probability.get() == 1.0 => event.clone(),
         Event::PoissonGaussian { noise_multiplier, .. } => Event::Gaussian {
             noise_multiplier: *noise_multiplier,
         },
