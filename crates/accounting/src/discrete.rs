@@ -230,7 +230,7 @@ pub(crate) fn mass_rounded_up(log_mass: f64) -> f64 {
 
 /// Refuses more than [`MAX_OUTCOMES`].
 pub(crate) fn outcome_count(count: u64) -> Result<usize, AccountingError> {
-    let expected = "at most 2^24 outcomes within the kept mass (use the recipe 'rdp', or measure the noise in larger units)";
+    let expected = "at most 2^22 outcomes within the kept mass (use the recipe 'rdp', or measure the noise in larger units)";
     ensure(count <= MAX_OUTCOMES, "outcomes", expected, count as f64)?;
     Ok(count as usize)
 }

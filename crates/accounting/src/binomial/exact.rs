@@ -85,7 +85,7 @@ impl ShiftedBinomial {
     /// composition and sampling.
     ///
     /// # Errors
-    /// [`AccountingError::OutOfRange`] if `log_tail` is not a finite number < 0 or more than 2^24 outcomes
+    /// [`AccountingError::OutOfRange`] if `log_tail` is not a finite number < 0 or more than 2^22 outcomes
     /// would be kept.
     pub(crate) fn outcomes(&self, log_tail: f64) -> Result<Outcomes, AccountingError> {
         log_tail_mass(log_tail)?;

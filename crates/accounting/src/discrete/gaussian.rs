@@ -19,7 +19,7 @@ use crate::AccountingError;
 ///
 /// # Errors
 /// [`AccountingError::OutOfRange`] if `sigma` is not a finite number > 0, `sensitivity` is 0, `log_tail` is
-/// not a finite number < 0, or more than 2^24 outcomes would be kept (sigma beyond about 10^6).
+/// not a finite number < 0, or more than 2^22 outcomes would be kept (sigma beyond about 250,000).
 pub fn outcomes(sigma: f64, sensitivity: u64, log_tail: f64) -> Result<Outcomes, AccountingError> {
     positive("sigma", sigma)?;
     at_least_one("sensitivity", sensitivity)?;

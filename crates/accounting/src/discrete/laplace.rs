@@ -19,7 +19,7 @@ use crate::AccountingError;
 ///
 /// # Errors
 /// [`AccountingError::OutOfRange`] if `a` is not a finite number > 0, `sensitivity` is 0, `log_tail` is not a
-/// finite number < 0, or more than 2^24 outcomes would be kept.
+/// finite number < 0, or more than 2^22 outcomes would be kept.
 pub fn outcomes(a: f64, sensitivity: u64, log_tail: f64) -> Result<Outcomes, AccountingError> {
     positive("parameter", a)?;
     at_least_one("sensitivity", sensitivity)?;
