@@ -8,7 +8,7 @@ pub mod randomized_response;
 pub(crate) use descent::Descent;
 
 use crate::error::{ensure, no_guarantee};
-use crate::special::{LogSum, ln_1m_exp, sampled_loss};
+use crate::special::{LogSum, ln_1m_exp, ln_1p_exp, log_gap_of_loss, sampled_loss};
 use crate::{AccountingError, Delta, Epsilon, SamplingProbability};
 
 /// More outcomes than this are refused (two vectors of 128 MiB).
@@ -159,13 +159,19 @@ impl Outcomes {
         if self.missing_p > 0.0 {
             return f64::INFINITY;
         }
+        // What `P` never produces adds as much as a loss of minus infinity.
         let mut sum = LogSum::new();
+        sum.add(self.missing_q.ln() + (order - 1.0).ln());
         for (log_p, log_q) in self.pairs() {
-            if log_p > f64::NEG_INFINITY {
-                sum.add(log_p + (order - 1.0) * (log_p - log_q));
+            if log_p == f64::NEG_INFINITY {
+                sum.add(log_q + (order - 1.0).ln());
+            } else if log_q == f64::NEG_INFINITY {
+                return f64::INFINITY;
+            } else if log_p != log_q {
+                sum.add(log_q + log_gap_of_loss(log_p - log_q, order));
             }
         }
-        (sum.get() / (order - 1.0)).max(0.0)
+        ln_1p_exp(sum.get()) / (order - 1.0)
     }
 
     /// The largest loss of one direction; `+inf` where outcomes were left out.

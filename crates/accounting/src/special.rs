@@ -126,6 +126,42 @@ pub(crate) fn ln_binomial(n: f64, k: f64) -> f64 {
     libm::lgamma(n + 1.0) - libm::lgamma(k + 1.0) - libm::lgamma(n - k + 1.0)
 }
 
+/// `ln((1 + t)^a - 1 - a t)` for `log_1p = ln(1 + t)` and `a` outside `[0, 1]`: the curve's height above its
+/// tangent.
+pub(crate) fn log_power_gap(t: f64, log_1p: f64, a: f64) -> f64 {
+    if t.abs() * a.abs().max(1.0) < 0.02 {
+        let mut term = 0.5 * a * (a - 1.0) * t * t;
+        let mut sum = 0.0;
+        for k in 2..20 {
+            sum += term;
+            term *= (a - f64::from(k)) / f64::from(k + 1) * t;
+        }
+        return sum.ln();
+    }
+    let power = a * log_1p;
+    if power > 30.0 {
+        power + (-(1.0 + a * t) * (-power).exp()).ln_1p()
+    } else {
+        (power.exp_m1() - a * t).ln()
+    }
+}
+
+/// `ln` of what a loss adds to `E_Q[(P/Q)^a] - 1` for each unit of `Q`: [`log_power_gap`] at `e^loss - 1`, which is no less than 0.
+///
+/// PRIVACY: no sum of such parts is 0 by rounding, as a difference of moments would be. The gap grows away from a loss of 0 on both sides, so
+/// the loss is taken further from 0 by more than its rounding error.
+pub(crate) fn log_gap_of_loss(loss: f64, a: f64) -> f64 {
+    const ROUNDING: f64 = 1e-15;
+    // Far above the tangent, which overflows.
+    const LARGE: f64 = 300.0;
+    let loss = loss + ROUNDING.copysign(loss);
+    if loss > LARGE {
+        a * loss
+    } else {
+        log_power_gap(loss.exp_m1(), loss, a)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -225,6 +225,21 @@ mod tests {
         }
     }
 
+    /// A divergence that rounding makes 0 would say that nothing is learnt.
+    #[test]
+    fn very_rare_samples_are_not_free_by_renyi_divergences() {
+        let mut accountant = Accountant::new(Recipe::Rdp);
+        accountant.compose(&event(319, 9.4e-9, 1, 3.2), 57).unwrap();
+        // The distance in total variation is at least that of one release, 1.2e-9.
+        for delta in [1e-10, 1e-12, 1e-270] {
+            let delta = crate::Delta::new(delta).unwrap();
+            assert!(
+                accountant.guarantee(delta).unwrap().epsilon.get() > 0.0,
+                "{delta}"
+            );
+        }
+    }
+
     /// Everyone joins, and the others are worst: the bound is attained.
     #[test]
     fn full_cohorts_attain_the_bound() {

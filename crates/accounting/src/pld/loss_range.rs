@@ -1,6 +1,6 @@
 //! A coarse look at the losses: which tilt and which range of losses a composition needs.
 
-use crate::special::LogSum;
+use crate::special::{LogSum, ln_1p_exp, log_gap_of_loss};
 
 /// A point of a quadrature rule over the outcomes.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +73,20 @@ impl Probe {
         }
         let sum: f64 = self.nodes.iter().map(|node| (exponent(node) - peak).exp()).sum();
         peak + sum.ln()
+    }
+
+    /// An upper bound on the Renyi divergence at `order` (> 1), but for the error of the quadrature.
+    pub(crate) fn renyi(&self, order: f64) -> f64 {
+        let mut sum = LogSum::new();
+        // An atom without a loss adds nothing; a point of a quadrature may have lost its loss to rounding.
+        for node in self
+            .nodes
+            .iter()
+            .filter(|node| node.loss != 0.0 || node.slope != 0.0)
+        {
+            sum.add(node.log_p - node.loss + log_gap_of_loss(node.loss, order));
+        }
+        ln_1p_exp(sum.get()) / (order - 1.0)
     }
 
     pub(crate) fn moments(&self, tilt: f64) -> Moments {

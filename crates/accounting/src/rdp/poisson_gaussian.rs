@@ -9,8 +9,7 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2};
 
-use super::randomized_response::log_power_gap;
-use crate::special::{LogSum, ln_1p_exp, ln_erfc, ln_erfcx, ln_expm1};
+use crate::special::{LogSum, ln_1p_exp, ln_erfc, ln_erfcx, ln_expm1, log_power_gap};
 use crate::{NoiseMultiplier, SamplingProbability};
 
 /// Value of `ln A` below which the series has lost the digits that matter and the integral takes over.

@@ -7,7 +7,7 @@
 use super::finite_order;
 use crate::AccountingError;
 use crate::discrete::randomized_response::buckets;
-use crate::special::{LogSum, ln_1p_exp};
+use crate::special::{LogSum, ln_1p_exp, log_power_gap};
 
 /// Divergence at `order` (> 1) when the one true bucket is exchanged for another.
 ///
@@ -78,26 +78,6 @@ pub(super) fn zero_out_rdp(
         ln_1p_exp(excess.get())
     };
     Ok(moment(order).max(moment(1.0 - order)) / (order - 1.0))
-}
-
-/// `ln((1 + t)^a - 1 - a t)` for `log_1p = ln(1 + t)` and `a` outside `[0, 1]`: the curve's height above its
-/// tangent.
-pub(super) fn log_power_gap(t: f64, log_1p: f64, a: f64) -> f64 {
-    if t.abs() * a.abs().max(1.0) < 0.02 {
-        let mut term = 0.5 * a * (a - 1.0) * t * t;
-        let mut sum = 0.0;
-        for k in 2..20 {
-            sum += term;
-            term *= (a - f64::from(k)) / f64::from(k + 1) * t;
-        }
-        return sum.ln();
-    }
-    let power = a * log_1p;
-    if power > 30.0 {
-        power + (-(1.0 + a * t) * (-power).exp()).ln_1p()
-    } else {
-        (power.exp_m1() - a * t).ln()
-    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::conformance::case::{self, Case};
 const LAST_DIGITS: f64 = 1e-12;
 /// The largest distance of a lower from an upper bound, relatively.
 const WIDTH: f64 = 1e-3;
-/// How far a Renyi epsilon of the vectors exceeds the pure one at most, relatively.
+/// The largest relative excess of a Renyi epsilon of the vectors over the pure one.
 const RENYI_EXCESS: f64 = 0.01;
 
 pub(super) fn bounded_losses(case: &Case<'_>) -> anyhow::Result<()> {
