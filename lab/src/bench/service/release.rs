@@ -8,7 +8,9 @@ use serde_json::json;
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::digest_of;
 use undertone_service::data_folder::{self, BLOBS};
-use undertone_store::{Admission, Admitted, NewAttempt, Release, SessionId, SessionState, Store, TaskId};
+use undertone_store::{
+    Admission, Admitted, NewAttempt, Release, SessionId, SessionLimits, SessionState, Store, TaskId,
+};
 
 use super::Sizes;
 use super::client::{Connection, get};
@@ -176,9 +178,14 @@ impl Filled<'_> {
                 attempt,
                 session,
                 user: ParticipantId::new(*user),
+                person: name,
                 device: name,
                 checkin: session.0,
                 hold_until: now_ms() + 3_600_000,
+                limits: SessionLimits {
+                    sessions: 4,
+                    interval: 1000,
+                },
             })?;
             ensure!(admitted == Admitted::Yes, "user {user}: {admitted:?}");
             self.store
