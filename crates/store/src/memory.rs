@@ -320,7 +320,7 @@ impl State {
         }
         let task = self.task(attempt.facts.task)?;
         let departure = self.departure(&task.task.population, &admission.person);
-        let left = departure.is_some_and(|how| how.ends_participation());
+        let left = departure.is_some_and(Departure::ends_participation);
         if left || task.barred.contains(&admission.user) {
             return Ok(Some(Admitted::Barred));
         }

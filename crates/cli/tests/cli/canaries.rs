@@ -245,7 +245,16 @@ fn check_metrics(text: &str) {
             .split(',')
             .filter(|label| !label.is_empty())
         {
-            let known = ["population", "task", "result", "state", "reason", "phase", "name"];
+            let known = [
+                "population",
+                "task",
+                "result",
+                "state",
+                "reason",
+                "phase",
+                "name",
+                "kind",
+            ];
             assert!(
                 known.contains(&label.split('=').next().expect("a name")),
                 "{line}"
@@ -254,6 +263,8 @@ fn check_metrics(text: &str) {
         values.insert(series.to_owned(), value.parse::<f64>().expect("a number"));
         let devices = name.ends_with("checkins_total")
             || name.ends_with("sessions")
+            || name.ends_with("connections")
+            || name.ends_with("downloads")
             || name.ends_with("add_seconds_count");
         assert!(!devices || values[series] % 10.0 == 0.0, "{line}");
     }
