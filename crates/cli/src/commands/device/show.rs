@@ -227,6 +227,14 @@ impl StatusView {
         ))
     }
 
+    /// The state without the subject of the person.
+    pub(super) fn without_subject(self) -> Self {
+        Self {
+            subject: None,
+            ..self
+        }
+    }
+
     /// The state that a process which runs the device has left.
     pub(super) fn while_running(self) -> Self {
         Self {

@@ -8,15 +8,14 @@ use undertone_run::files;
 use super::settings::Settings;
 use super::show::StatusView;
 
-/// The name of the file in the folder of the device. It holds what `device status` shows, and no text.
+/// The name of the file in the folder of the device. It holds what `device status` shows, but for the person, and no text.
 pub(super) const FILE: &str = "status.json";
 
 /// Writes the state of an open device, which its owner alone can read.
 pub(super) fn write(folder: &Path, device: &Device) -> anyhow::Result<()> {
-    Ok(files::write_secret_json(
-        &folder.join(FILE),
-        &StatusView::of(device)?,
-    )?)
+    // PRIVACY: the subject stands in no file of the device in plain form.
+    let view = StatusView::of(device)?.without_subject();
+    Ok(files::write_secret_json(&folder.join(FILE), &view)?)
 }
 
 /// The state of the device in a folder. While another process runs it, this is the state before its present session.
