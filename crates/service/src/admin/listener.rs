@@ -97,7 +97,7 @@ impl AdminFile {
     /// The files of [`all`](Self::all), each with the name of its process. A process without others is `the server`.
     ///
     /// # Errors
-    /// As [`all`](Self::all).
+    /// A file that cannot be read, or of another form.
     pub fn named(folder: &Path) -> Result<Vec<(String, Self)>> {
         let alone = Self::read(folder)?.map(|file| ("the server".to_owned(), file));
         let mut found: Vec<(String, Self)> = alone.into_iter().collect();

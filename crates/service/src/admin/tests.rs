@@ -5,7 +5,8 @@ mod subjects;
 
 use std::sync::Arc;
 
-use undertone_store::{ManualClock, Memory, MemoryBlobs};
+use undertone_coordinator::participation::ParticipantId;
+use undertone_store::{AbandonReason, ManualClock, Memory, MemoryBlobs, NewAttempt, Store, TaskId};
 
 use super::*;
 use crate::keys::Keys;
@@ -74,6 +75,22 @@ impl World {
             task: task.to_owned(),
         }
     }
+}
+
+/// An abandoned attempt of a task that nobody leads, which counts for the user.
+fn abandoned(store: &dyn Store, task: TaskId, user: ParticipantId) {
+    let lease = store.lease(task, "test", 30_000).unwrap().unwrap();
+    let attempt = NewAttempt {
+        round: 0,
+        target: 4,
+        select_until: u64::MAX / 4,
+        report_until: u64::MAX / 4,
+    };
+    let attempt = store.open_attempt(&lease, &attempt).unwrap();
+    store
+        .abandon(&lease, attempt, AbandonReason::Few, &[user])
+        .unwrap();
+    store.hand_back(lease).unwrap();
 }
 
 #[test]

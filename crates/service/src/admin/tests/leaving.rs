@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use undertone_protocol::{
     CheckIn, Code, Digest32, Enrol, Enrolled, Label, RequestSignature, Signed, Signer, limits, read, write,
 };
-use undertone_store::{AbandonReason, NewAttempt, TaskId};
+use undertone_store::TaskId;
 
 use super::super::{Admin, Answer, Operation};
 use super::{TASK, World};
@@ -264,19 +264,7 @@ fn after_forget_no_file_of_the_data_folder_holds_a_key_or_a_pseudonym_outside_of
         task: Some("words".to_owned()),
     });
     place.service().close();
-    let lease = shared.store.lease(id, "test", 30_000).unwrap().unwrap();
-    let attempt = NewAttempt {
-        round: 0,
-        target: 4,
-        select_until: u64::MAX / 4,
-        report_until: u64::MAX / 4,
-    };
-    let attempt = shared.store.open_attempt(&lease, &attempt).unwrap();
-    shared
-        .store
-        .abandon(&lease, attempt, AbandonReason::Few, &[user])
-        .unwrap();
-    shared.store.hand_back(lease).unwrap();
+    super::abandoned(shared.store.as_ref(), id, user);
     for operation in [
         Operation::Stop {
             task: "words".to_owned(),

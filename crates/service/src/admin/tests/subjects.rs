@@ -2,7 +2,7 @@
 
 use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::Code;
-use undertone_store::{AbandonReason, NewAttempt, SessionState};
+use undertone_store::SessionState;
 
 use super::super::{Admin, Answer, Operation, Receipt};
 use super::World;
@@ -106,19 +106,7 @@ fn with_an_attempt(subject: [u8; 32]) -> (World, undertone_store::TaskRow, Parti
     );
     let issuer = shared.keys.issuer().public();
     let user = names.unwrap().unwrap().name(&shared.keys, id, &issuer, &subject);
-    let lease = shared.store.lease(id, "test", 30_000).unwrap().unwrap();
-    let attempt = NewAttempt {
-        round: 0,
-        target: 4,
-        select_until: u64::MAX / 4,
-        report_until: u64::MAX / 4,
-    };
-    let attempt = shared.store.open_attempt(&lease, &attempt).unwrap();
-    shared
-        .store
-        .abandon(&lease, attempt, AbandonReason::Few, &[user])
-        .unwrap();
-    shared.store.hand_back(lease).unwrap();
+    super::abandoned(shared.store.as_ref(), id, user);
     (world, row, user)
 }
 
