@@ -59,7 +59,7 @@ const LARGE: libc::c_int = 1 << 20;
 
 /// Time between two returns of free pages.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const TRIM_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
+const TRIM_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
 
 fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
