@@ -7,8 +7,8 @@ use crate::spool;
 /// Descriptors that are kept back for files, the database, other processes and operators.
 pub const KEPT_BACK: u64 = 192;
 
-/// Bytes of bodies on their way at one time, unless a host sets it: 160 MiB.
-pub(crate) const DEFAULT_IN_FLIGHT: u64 = 160 << 20;
+/// Bytes of bodies on their way at one time, unless a host sets it: 128 MiB.
+pub(crate) const DEFAULT_IN_FLIGHT: u64 = 128 << 20;
 
 /// Connections that are open at one time, unless a host sets it.
 pub(crate) const DEFAULT_CONNECTIONS: usize = 20_000;
@@ -17,7 +17,7 @@ pub(crate) const DEFAULT_CONNECTIONS: usize = 20_000;
 const DEFAULT_DOWNLOADS: usize = 1_000;
 
 /// Bytes of a piece of a download.
-pub(crate) const DOWNLOAD_PIECE: usize = 128 << 10;
+pub(crate) const DOWNLOAD_PIECE: usize = 32 << 10;
 
 /// Max memory of a download in bytes: one piece that is read, and those that the connection keeps.
 pub(crate) const DOWNLOAD_MEMORY: u64 = 3 * DOWNLOAD_PIECE as u64;
@@ -35,7 +35,7 @@ pub struct Capacity {
     /// Memory for bodies of requests that are being received, in bytes. A request beyond it is refused as busy. A fifth of it is kept
     /// for check-ins and enrolments.
     pub in_flight: u64,
-    /// Number of downloads that are open at one time. Each takes up to 384 KiB of memory.
+    /// Number of downloads that are open at one time. Each takes up to 96 KiB of memory.
     pub downloads: usize,
     /// Number of connections of devices that are open at one time.
     pub connections: usize,

@@ -12,9 +12,9 @@ pub(super) struct LimitsArgs {
     #[arg(long, value_name = "SIZE", default_value = "2GiB")]
     spool_ram: ByteSize,
     /// Limit the memory for bodies of requests that are being received. A fifth of it is kept for check-ins and enrolments.
-    #[arg(long, value_name = "SIZE", default_value = "160MiB")]
+    #[arg(long, value_name = "SIZE", default_value = "128MiB")]
     bodies_ram: ByteSize,
-    /// Send at most this number of downloads at one time. Each takes up to 384 KiB of memory.
+    /// Send at most this number of downloads at one time. Each takes up to 96 KiB of memory.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     max_downloads: usize,
     /// Hold at most this number of connections of devices. Fewer are held where the limit on descriptors is lower: `ulimit -Hn`.
