@@ -50,8 +50,9 @@ const LEAVING: Duration = Duration::from_secs(1);
 /// The unit in which memory for bodies is counted, in bytes.
 const UNIT: u64 = 1024;
 
-/// Bytes from which on a piece of a body is kept as it came. Smaller ones are put together, since each piece costs memory of its own.
-const PIECE: usize = 16 << 10;
+/// Bytes of a piece of a body. What comes in smaller parts is copied into pieces of this size: a part that is kept as it came keeps the
+/// whole buffer of its connection, which is twice as large.
+const PIECE: usize = 64 << 10;
 
 /// The window of a client whose body finds no room.
 const FULL: (u64, u64) = (5_000, 30_000);
@@ -260,28 +261,37 @@ impl std::ops::Deref for Pieces {
 #[derive(Default)]
 struct Gathered {
     pieces: Vec<Bytes>,
-    /// Small pieces that follow those.
-    small: Vec<u8>,
+    /// The last piece, while it grows.
+    last: Vec<u8>,
     length: usize,
 }
 
 impl Gathered {
     fn add(&mut self, data: Bytes) {
         self.length += data.len();
-        if data.len() < PIECE {
-            self.small.extend_from_slice(&data);
-            if self.small.len() >= PIECE {
-                self.settle();
-            }
-        } else {
+        if data.len() >= PIECE {
             self.settle();
             self.pieces.push(data);
+            return;
+        }
+        let mut rest = &data[..];
+        while !rest.is_empty() {
+            if self.last.capacity() == 0 {
+                self.last.reserve_exact(PIECE);
+            }
+            let (now, later) = rest.split_at(rest.len().min(PIECE - self.last.len()));
+            self.last.extend_from_slice(now);
+            if self.last.len() == PIECE {
+                self.settle();
+            }
+            rest = later;
         }
     }
 
     fn settle(&mut self) {
-        if !self.small.is_empty() {
-            self.pieces.push(take(&mut self.small).into());
+        if !self.last.is_empty() {
+            self.last.shrink_to_fit();
+            self.pieces.push(take(&mut self.last).into());
         }
     }
 

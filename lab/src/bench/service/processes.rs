@@ -64,13 +64,11 @@ fn measure(sizes: &Sizes, database: &database::Server, processes: usize) -> anyh
     };
     let signatures = physical::verifications()? * physical::cores() as f64 / 2.0;
     let check_in = |item: &'static str, done: Spread| Figure {
-        question: "P1",
         item,
         unit: "check-ins/s",
         value: done.rate(),
         limit: signatures,
         limit_is: "two signatures verified per check-in, on all cores",
-        target: None,
     };
     check_in("processes-assign", round.assigned).print(&with(json!({})));
     check_in("processes-checkin", refused(sizes, &round)?).print(&with(json!({})));
@@ -147,25 +145,21 @@ fn uploads(sizes: &Sizes, round: &Round, with: &dyn Fn(Value) -> Value) -> anyho
     let released = started.elapsed().as_secs_f64();
     let after = physical::uploads(sizes.connections, false, bytes, sizes.seconds / 2.0)?;
     Figure {
-        question: "P2",
         item: "processes-upload",
         unit: "GB/s",
         value: done.calls as f64 * bytes as f64 / done.seconds / 1e9,
         limit: (before + after) / 2.0 / 1e9,
         limit_is: "chunks and replies over raw TCP",
-        target: None,
     }
     .print(&with(
         json!({ "parameters": round.model.parameters, "uploads_per_s": rounded(done.rate()) }),
     ));
     Figure {
-        question: "P3",
         item: "processes-release",
         unit: "s",
         value: released,
         limit: 2.0 * physical::written(round.folder.path(), bytes)?,
         limit_is: "model and state written and synced, one after the other",
-        target: None,
     }
     .print(&with(json!({ "parameters": round.model.parameters })));
     Ok(())

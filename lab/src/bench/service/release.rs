@@ -18,7 +18,7 @@ use super::host::Server;
 use super::load::{Devices, Session, Update, hex, now_ms};
 use super::needs::Needs;
 use super::physical::{self, Database};
-use super::table::{Figure, Target, rounded};
+use super::table::{Figure, rounded};
 use super::tasks::{Model, Task};
 use crate::bench::usage::median;
 
@@ -72,13 +72,11 @@ pub(super) fn next_model(sizes: &Sizes) -> anyhow::Result<()> {
         );
     }
     let figure = Figure {
-        question: "T10",
         item: "release",
         unit: "s",
         value: median(&mut whole),
         limit: median(&mut disk),
         limit_is: "model and sealed noise written and synced",
-        target: Some(Target::AtMost(1.5)),
     };
     figure.print(&json!({
         "parameters": model.parameters, "buffers": 4, "devices": GOAL, "rounds": ROUNDS,
@@ -230,13 +228,11 @@ pub(super) fn commit(sizes: &Sizes) -> anyhow::Result<()> {
         limit.push(raw.release(&users, &line)?);
     }
     let figure = Figure {
-        question: "T11",
         item: "commit",
         unit: "s",
         value: median(&mut own),
         limit: median(&mut limit),
         limit_is: "two rows per participant and the line in one synced transaction of SQLite",
-        target: Some(Target::AtMost(0.3)),
     };
     figure.print(&json!({
         "participants": sizes.devices, "line_kb": rounded(line.len() as f64 / 1e3), "rounds": rounds,

@@ -19,7 +19,7 @@ use super::client::{Connection, get};
 use super::host::Server;
 use super::load::{Devices, NO_END, Session, Spread, spread};
 use super::physical::{self, Database};
-use super::table::{Figure, Target, report, rounded};
+use super::table::{Figure, report, rounded};
 use super::tasks::{Model, POPULATION, Task};
 
 /// Parameters of the model where no item reads it.
@@ -53,13 +53,11 @@ pub(super) fn board(sizes: &Sizes) -> anyhow::Result<()> {
     let cpu = difference(server.cpu_seconds(), cpu);
     let raw = physical::exchanges(sizes.callers, false, request.len(), reply, sizes.seconds)?;
     let figure = Figure {
-        question: "T1",
         item: "board",
         unit: "boards/s",
         value: boards.rate(),
         limit: raw,
         limit_is: "requests and replies of the same sizes over raw TCP",
-        target: Some(Target::AtLeast(40_000.0)),
     };
     figure.print(&json!({
         "callers": sizes.callers, "request_bytes": request.len(), "reply_bytes": reply,
@@ -109,7 +107,7 @@ pub(super) fn refusals(sizes: &Sizes) -> anyhow::Result<()> {
         let cpu = server.cpu_seconds();
         let done = spread(&server.place, sizes.callers, requests.len(), NO_END, refused)?;
         let cpu = difference(server.cpu_seconds(), cpu);
-        check_in_figure("T2", "checkin", done, Some(Target::AtLeast(6000.0)))?.print(&json!({
+        check_in_figure("checkin", done)?.print(&json!({
             "refused_for": reason, "checkins": done.calls, "callers": sizes.callers,
             "server_cpu_us": cpu.map(|cpu| rounded(1e6 * cpu / done.calls as f64)),
         }));
@@ -118,20 +116,13 @@ pub(super) fn refusals(sizes: &Sizes) -> anyhow::Result<()> {
 }
 
 /// Check-ins beside the two signatures that each of them has: that of its certificate and its own.
-fn check_in_figure(
-    question: &'static str,
-    item: &'static str,
-    done: Spread,
-    target: Option<Target>,
-) -> anyhow::Result<Figure> {
+fn check_in_figure(item: &'static str, done: Spread) -> anyhow::Result<Figure> {
     Ok(Figure {
-        question,
         item,
         unit: "check-ins/s",
         value: done.rate(),
         limit: physical::verifications()? * physical::cores() as f64 / 2.0,
         limit_is: "two signatures verified per check-in, on all cores",
-        target,
     })
 }
 
@@ -150,7 +141,7 @@ pub(super) fn assignments(sizes: &Sizes) -> anyhow::Result<()> {
     };
     let done = spread(&server.place, sizes.callers, requests.len(), NO_END, assigned)?;
     let cpu = difference(server.cpu_seconds(), cpu);
-    check_in_figure("T3", "assign", done, Some(Target::AtLeast(3000.0)))?.print(&json!({
+    check_in_figure("assign", done)?.print(&json!({
         "assignments": done.calls, "callers": sizes.callers,
         "server_cpu_us": cpu.map(|cpu| rounded(1e6 * cpu / done.calls as f64)),
     }));
@@ -173,13 +164,11 @@ fn admissions(sizes: &Sizes) -> anyhow::Result<()> {
     let seconds = admit_all(&room, &token, issuer, sizes)?;
     let mut raw = Database::new(folder.path(), "raw.sqlite", false)?;
     let figure = Figure {
-        question: "T3",
         item: "assign-room",
         unit: "admissions/s",
         value: sizes.devices as f64 / seconds,
         limit: raw.commits(sizes.seconds.min(1.0))?,
         limit_is: "transactions of one row per second in SQLite, one after another, not synced",
-        target: None,
     };
     figure.print(&json!({ "admissions": sizes.devices, "threads": sizes.callers }));
     let full = Database::new(folder.path(), "full.sqlite", true)?.commits(sizes.seconds.min(1.0))?;

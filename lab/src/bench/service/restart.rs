@@ -25,7 +25,7 @@ use super::client::{Connection, get};
 use super::host::Server;
 use super::load::{Devices, now_ms};
 use super::needs::Needs;
-use super::table::{Figure, Target, rounded};
+use super::table::{Figure, rounded};
 use super::tasks::{Model, POPULATION, Task};
 
 /// Users of the database per device.
@@ -98,13 +98,11 @@ pub(super) fn run(sizes: &Sizes) -> anyhow::Result<()> {
     server.stop()?;
     let (limit, bytes) = ledger_read(folder.path())?;
     let figure = Figure {
-        question: "T13",
         item: "restart",
         unit: "s",
         value: ready,
         limit,
         limit_is: "all lines of the ledger read from SQLite",
-        target: Some(Target::AtMost(3.0)),
     };
     figure.print(&json!({
         "users": users, "rounds": rounds, "listens_s": rounded(listens), "led_s": rounded(led),

@@ -21,7 +21,7 @@ use super::load::{Devices, now_ms};
 use super::needs::Needs;
 use super::physical;
 use super::requests::difference;
-use super::table::{Figure, Target, rounded};
+use super::table::{Figure, rounded};
 use super::tasks::{Model, POPULATION, Task};
 use crate::bench::secagg::in_one_process;
 use crate::bench::usage::cpu_time;
@@ -205,25 +205,22 @@ pub(super) fn run(sizes: &Sizes) -> anyhow::Result<()> {
         "server_peak_mb": server.memory().map(|memory| rounded(memory.peak)),
     });
     let figures = [
-        ("secagg-server", "core-s", server_cpu, alone.server, 2.5),
-        ("secagg-clients", "core-s", own_cpu, alone.clients, f64::INFINITY),
+        ("secagg-server", "core-s", server_cpu, alone.server),
+        ("secagg-clients", "core-s", own_cpu, alone.clients),
         (
             "secagg",
             "s",
             Some(seconds),
             (alone.server + alone.clients) / physical::cores() as f64,
-            12.0,
         ),
     ];
-    for (item, unit, value, limit, most) in figures {
+    for (item, unit, value, limit) in figures {
         let figure = Figure {
-            question: "T8",
             item,
             unit,
             value: value.context("this system does not tell CPU time")?,
             limit,
             limit_is: "the machines of clients and server, called in one process",
-            target: most.is_finite().then_some(Target::AtMost(most)),
         };
         figure.print(&more);
     }

@@ -24,7 +24,7 @@ use super::physical;
 use super::requests::difference;
 use super::restart::board_round;
 use super::secagg::setup;
-use super::table::{Figure, Target, rounded};
+use super::table::{Figure, rounded};
 use super::tasks::{Model, Task};
 use crate::bench::usage::cpu_time;
 
@@ -83,13 +83,11 @@ pub(super) fn run(sizes: &Sizes) -> anyhow::Result<()> {
     // The simulation comes last, so that its memory is not counted.
     let simulated = simulated(sizes, &task, &source, users)?;
     let figure = Figure {
-        question: "T12",
         item: "training",
         unit: "s",
         value: served.seconds,
         limit: simulated,
         limit_is: "a simulated round of the same users",
-        target: Some(Target::AtMost(1.15 * simulated)),
     };
     figure.print(&json!({
         "users": users, "sentences_per_user": SENTENCES, "parameters": model.parameters,
@@ -98,13 +96,11 @@ pub(super) fn run(sizes: &Sizes) -> anyhow::Result<()> {
     }));
     if let (Some(server), Some(fleet)) = (served.server, served.fleet) {
         let figure = Figure {
-            question: "T12",
             item: "training-memory",
             unit: "MB",
             value: server.peak + fleet.peak,
             limit: MEMORY,
             limit_is: "the memory of server and fleet that the design allows",
-            target: Some(Target::AtMost(MEMORY)),
         };
         figure.print(&json!({ "server_mb": rounded(server.peak), "fleet_mb": rounded(fleet.peak) }));
     }
