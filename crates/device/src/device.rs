@@ -278,6 +278,10 @@ impl Device {
             stop,
         };
         let outcome = host.drive(&mut machine, transport)?;
+        if let Err(error) = host.follow(machine.named(), transport) {
+            // The device predicts with the model that it has, and looks again after the next board.
+            tracing::warn!(%error, "the release that the board names was not loaded");
+        }
         self.database.set_number("wake_ms", outcome.wake_ms)?;
         if outcome.ended != Ended::Unreachable {
             self.database.put_window(&outcome.next_window)?;

@@ -4,16 +4,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::conditions::{Conditions, Stop};
 use crate::database::Database;
-use crate::error::Result;
+use crate::error::{DeviceError, Result};
 use crate::examples::{ExampleStore, TEXTS_PER_EXAMPLE};
 use crate::floors::Limits;
+use crate::held::{HeldRow, NamedRelease};
 use crate::job::{Job, JobError, Trained};
 use crate::keystore::KeyStore;
-use crate::machine::{Action, Event, Machine, Outcome};
+use crate::machine::{Action, Event, Machine, Outcome, load_model};
 use crate::memory::Row;
 use crate::plan::Purpose;
 use crate::watch::Watch;
 use crate::wire::{Reply, Request};
+use undertone_protocol::{Blob, Digest32};
 
 /// The time between two looks at the host during a training.
 const LOOK: Duration = Duration::from_millis(10);
@@ -121,6 +123,54 @@ impl Host<'_> {
                 }
             };
         }
+    }
+
+    /// Loads the releases that the board of a session names for predictions, of tasks whose model the device holds.
+    pub(crate) fn follow(&self, named: &[NamedRelease], transport: &mut dyn Transport) -> Result<()> {
+        for row in self.database.held()? {
+            let Some(release) = named.iter().find(|release| release.task == row.task) else {
+                continue;
+            };
+            let Some((model, round)) = &release.pinned else {
+                if row.pinned {
+                    self.database.put_held(&HeldRow { pinned: false, ..row })?;
+                }
+                continue;
+            };
+            let digest = model.digest()?;
+            if row.pinned && row.model == digest && self.database.blob(&digest)?.is_some() {
+                continue;
+            }
+            if self.load(model, &digest, transport)? {
+                self.database.put_held(&HeldRow {
+                    round: *round,
+                    model: digest,
+                    pinned: true,
+                    ..row
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a model into the cache; `false` where it did not come.
+    fn load(&self, model: &Blob, digest: &Digest32, transport: &mut dyn Transport) -> Result<bool> {
+        if self.database.blob(digest)?.is_some() {
+            return Ok(true);
+        }
+        if model.length > self.limits.down_bytes {
+            return Ok(false);
+        }
+        let loaded = load_model(model, |request| {
+            let may = !self.must_stop(None);
+            may.then(|| transport.send(request).ok()).flatten()
+        });
+        let refused = |refusal| DeviceError::value("the pinned model", "the bytes of its digest", refusal);
+        let Some(bytes) = loaded.map_err(refused)? else {
+            return Ok(false);
+        };
+        self.database.keep_blob(digest, &bytes, self.cache_bytes)?;
+        Ok(true)
     }
 
     fn must_stop(&self, battery: Option<f32>) -> bool {

@@ -159,6 +159,8 @@ mod tests {
             down_bytes: 10,
             up_bytes: 10,
             min_client_version: 2,
+            pinned: None,
+            pinned_round: 0,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The released models that a device holds: the blobs of the last session of each task.
 
 use serde::{Deserialize, Serialize};
-use undertone_protocol::{Digest32, digest_of};
+use undertone_protocol::{Blob, Digest32, TaskCard, digest_of};
 
 use crate::database::Database;
 use crate::error::{DeviceError, Result};
@@ -34,6 +34,27 @@ pub(crate) struct HeldRow {
     pub(crate) at_ms: u64,
     pub(crate) plan: Digest32,
     pub(crate) model: Digest32,
+    /// `true` if the board named this release, so that no session replaces it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) pinned: bool,
+}
+
+/// The release of a task that a board names for predictions.
+#[derive(Debug, Clone)]
+pub(crate) struct NamedRelease {
+    pub(crate) task: Digest32,
+    /// The pinned model, and the number of releases that made it; `None` for that of the last session.
+    pub(crate) pinned: Option<(Blob, u64)>,
+}
+
+impl NamedRelease {
+    /// The release that a card names; `None` for a card whose task has no usable identifier.
+    pub(crate) fn of(card: &TaskCard) -> Option<Self> {
+        Some(Self {
+            task: Digest32::try_from(&card.task[..]).ok()?,
+            pinned: card.pinned.clone().map(|model| (model, card.pinned_round)),
+        })
+    }
 }
 
 impl HeldRow {
@@ -47,7 +68,7 @@ impl HeldRow {
 }
 
 impl Database {
-    /// Notes the model of a job, so that the device can predict with it after the session.
+    /// Notes the model of a job, so that the device can predict with it after the session. A pinned release stays.
     pub(crate) fn hold(&self, job: &Job, now_ms: u64) -> Result<()> {
         let row = HeldRow {
             task: job.plan.task,
@@ -55,14 +76,26 @@ impl Database {
             at_ms: now_ms,
             plan: job.plan.digest,
             model: digest_of(&job.model),
+            pinned: false,
         };
-        let text = serde_json::to_vec(&row).map_err(|error| unreadable(&error))?;
-        self.set_meta(&name(&row.task), &text)?;
+        if self
+            .held()?
+            .iter()
+            .any(|held| held.task == row.task && held.pinned)
+        {
+            return Ok(());
+        }
+        self.put_held(&row)?;
         for old in self.held()?.iter().skip(MAX_MODELS) {
             self.connection
                 .execute("DELETE FROM meta WHERE name = ?1", [name(&old.task)])?;
         }
         Ok(())
+    }
+
+    pub(crate) fn put_held(&self, row: &HeldRow) -> Result<()> {
+        let text = serde_json::to_vec(row).map_err(|error| unreadable(&error))?;
+        self.set_meta(&name(&row.task), &text)
     }
 
     /// The models of all tasks, the newest first.

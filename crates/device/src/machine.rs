@@ -34,6 +34,7 @@ use crate::conditions::Unmet;
 use crate::eligibility::Ineligible;
 use crate::error::{Refusal, shown};
 use crate::floors::{Limits, PolicyFloors};
+use crate::held::NamedRelease;
 use crate::job::{Job, JobError, Trained};
 use crate::memory::{DEAR, Memory, Row, StockedKey};
 use crate::shared::Shared;
@@ -43,6 +44,7 @@ pub(crate) use entry::Session;
 use entry::{CheckingIn, Requesting};
 use exchange::{Answer, Exchange, Upload};
 use fetch::Fetching;
+pub(crate) use fetch::load_model;
 
 /// Max number of times that a request is sent without progress.
 const MAX_TRIES: u32 = 8;
@@ -228,6 +230,7 @@ pub struct Machine {
     wait_until: Option<u64>,
     window: Option<RetryWindow>,
     confirmed_ms: Option<u64>,
+    named: Vec<NamedRelease>,
     down: u64,
     up: u64,
 }
@@ -256,6 +259,7 @@ impl Machine {
             wait_until: None,
             window: None,
             confirmed_ms: None,
+            named: Vec::new(),
             down: 0,
             up: 0,
         }
@@ -305,6 +309,11 @@ impl Machine {
     #[must_use]
     pub fn confirmed_ms(&self) -> Option<u64> {
         self.confirmed_ms
+    }
+
+    /// The releases that the board of this session names for predictions.
+    pub(crate) fn named(&self) -> &[NamedRelease] {
+        &self.named
     }
 
     /// PRIVACY: rows are confirmed in this order: the head before training, the participation before the first byte.

@@ -7,7 +7,9 @@ mod harness;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use harness::{POPULATION, ROUND, START, Service, TASK, TIMER_S, WORDS, evaluation, floors, plan};
+use harness::{
+    POPULATION, ROUND, START, Service, TASK, TIMER_S, WORDS, evaluation, floors, model_bytes, plan,
+};
 use undertone_device::{
     AlwaysMet, Clock, Conditions, Device, DeviceConfig, DeviceError, Ended, Example, MemoryKeyStore,
     NetworkLost, Predictor, Reply, Request, Stage, Stop, Transport,
@@ -294,6 +296,53 @@ fn a_model_whose_parts_left_the_cache_is_no_model() {
         .unwrap();
     assert_eq!(device.models().unwrap().len(), 1);
     assert!(matches!(device.predictor(None), Err(DeviceError::NoModel)));
+}
+
+#[test]
+fn a_device_predicts_with_the_release_that_the_board_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut device, clock) = device(&folder, 256 << 20);
+    let mut service = Service::new(plan(SumMode::Plain));
+    let mut session = |service: &mut Service| {
+        let outcome = device.run(&mut Wire(service, clock.clone()), &AlwaysMet, &Stop::default());
+        outcome.unwrap();
+        let predictor = device.predictor(None).unwrap();
+        (predictor.model().round, predictor.predict("the", 9).unwrap())
+    };
+    let newest = session(&mut service);
+    assert_eq!(newest.0, ROUND);
+    // An earlier release with other parameters.
+    let mut earlier = model_bytes();
+    let last = earlier.len() - 4;
+    earlier[last..].copy_from_slice(&9f32.to_le_bytes());
+    let name = Blob::of(&earlier);
+    let pin = |service: &mut Service, pinned: Option<Blob>| {
+        service.lies.board = Some(Box::new(move |board| {
+            board.tasks[0].pinned.clone_from(&pinned);
+            board.tasks[0].pinned_round = 1;
+        }));
+    };
+    // One that does not come changes nothing.
+    pin(&mut service, Some(name.clone()));
+    assert_eq!(session(&mut service), newest);
+    service.blobs.insert(digest_of(&earlier), earlier);
+    let pinned = session(&mut service);
+    assert_eq!(pinned.0, 1);
+    assert_ne!(pinned.1, newest.1);
+    assert_eq!(session(&mut service), pinned);
+    // Bytes of another digest are no release.
+    pin(
+        &mut service,
+        Some(Blob {
+            sha256: vec![7; 32],
+            ..name
+        }),
+    );
+    assert_eq!(session(&mut service), pinned);
+    // Without a pin the next session that loads a model brings the newest one.
+    pin(&mut service, None);
+    session(&mut service);
+    assert!(device.models().unwrap().len() == 1);
 }
 
 #[test]

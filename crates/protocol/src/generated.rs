@@ -96,6 +96,12 @@ pub struct TaskCard {
     pub up_bytes: u64,
     #[prost(uint32, tag = "12")]
     pub min_client_version: u32,
+    /// The model that devices predict with, where the operator pinned a release. Sessions train the newest one all the same.
+    #[prost(message, optional, tag = "13")]
+    pub pinned: ::core::option::Option<Blob>,
+    /// Number of releases that made it.
+    #[prost(uint64, tag = "14")]
+    pub pinned_round: u64,
 }
 /// A device that wants a certificate.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -20,6 +20,7 @@ use undertone_coordinator::CoordinatorError;
 use undertone_coordinator::plan::{PopulationBudget, PrivacyPlan};
 use undertone_coordinator::record::EndReason;
 use undertone_coordinator::task::{IdentityLevel, Seeding};
+use undertone_protocol::TaskKind;
 use undertone_protocol::{Digest32, TaskState};
 use undertone_run::files;
 use undertone_store::{StoreError, TaskRow};
@@ -143,6 +144,14 @@ pub enum Operation {
         population: String,
         /// The invitation, or its subject, named as in [`Bar`](Self::Bar).
         subject: String,
+    },
+    /// Lets the boards name an earlier release of a task for predictions, or the newest one again.
+    Pin {
+        /// The task, named as in [`Show`](Self::Show).
+        task: String,
+        /// Number of releases that made the model; the newest one without it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        round: Option<u64>,
     },
     /// Deletes the models, the noise and the ledger of a task that has ended.
     Delete {
@@ -302,6 +311,7 @@ impl<'s> Admin<'s> {
             Operation::Withdraw { population, subject } => {
                 Answer::Departed(self.withdraw(population, subject)?)
             }
+            Operation::Pin { task, round } => Answer::Task(self.pin(task, *round)?),
             Operation::Delete { task } => Answer::Task(self.delete(task)?),
             Operation::Bar {
                 population,
@@ -404,6 +414,22 @@ impl<'s> Admin<'s> {
         let store = &self.shared().store;
         store.set_state(row.task.id, from, to, ACTOR, note)?;
         Ok(TaskSummary::new(&store.task(row.task.id)?))
+    }
+
+    /// Sessions train the newest model all the same: the noise of later rounds is that of all releases together.
+    fn pin(&self, name: &str, round: Option<u64>) -> Result<TaskSummary> {
+        let row = self.find(name)?;
+        if row.task.kind == TaskKind::Evaluate {
+            return Err(ServiceError::Value {
+                key: format!("task {}", row.task.name),
+                expected: "a task that trains, since devices predict with its releases".to_owned(),
+                got: "an evaluation".to_owned(),
+            });
+        }
+        let shared = self.shared();
+        shared.store.pin(row.task.id, round, ACTOR)?;
+        self.service.renew_boards();
+        Ok(TaskSummary::new(&shared.store.task(row.task.id)?))
     }
 
     fn activate(&self, name: &str) -> Result<TaskSummary> {

@@ -201,6 +201,7 @@ pub(crate) fn task_row(holder: Option<undertone_store::TaskHolder>) -> undertone
         head_round: 0,
         head_model: [0; 32],
         deleted: false,
+        pinned: None,
         head_state: None,
         chain: String::new(),
         fence: 1,

@@ -358,6 +358,13 @@ pub trait Store: Oversight {
     /// [`StoreError::Missing`]; [`StoreError::Conflict`] for a task that is not completed.
     fn blobs_of(&self, task: TaskId) -> Result<Vec<Digest32>>;
 
+    /// Lets the boards name an earlier release of a task for predictions, by the number of releases that made it, or the newest again with
+    /// `None`. `false` where that was so before.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`]; [`StoreError::Conflict`] for a release that the task does not have.
+    fn pin(&self, task: TaskId, round: Option<u64>, actor: &str) -> Result<bool>;
+
     /// Deletes the rows of a completed task but its settings, which count for the budget of its population. `false` where that was done
     /// before.
     ///

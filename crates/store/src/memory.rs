@@ -77,6 +77,7 @@ struct Task {
     /// The histogram of a task whose users were deleted.
     histogram: BTreeMap<u64, u64>,
     deleted: bool,
+    pinned: Option<u64>,
 }
 
 #[derive(Default)]
@@ -386,6 +387,9 @@ impl Task {
                 until: self.facts.until,
             }),
             deleted: self.deleted,
+            pinned: self
+                .pinned
+                .and_then(|round| Some((round, self.models.get(&round)?.digest))),
         }
     }
 }

@@ -82,6 +82,8 @@ pub struct TaskRow {
     pub holder: Option<TaskHolder>,
     /// `true` if the task has ended, and its models and its ledger were deleted.
     pub deleted: bool,
+    /// The release that boards name for predictions: the number of releases that made it, and its model. `None` for the newest one.
+    pub pinned: Option<(u64, Digest32)>,
 }
 
 /// The process that leads a task.

@@ -133,6 +133,29 @@ pub(crate) fn deleted(task: TaskId) -> String {
     format!("{}its models and its ledger were deleted", about(task))
 }
 
+/// The act and the detail of the audit log for a release that was pinned, or is pinned no more.
+pub(crate) fn pinned(task: TaskId, round: Option<u64>) -> (&'static str, String) {
+    match round {
+        Some(round) => (
+            "pin",
+            format!("task {task}: devices predict with the release after round {round}"),
+        ),
+        None => (
+            "unpin",
+            format!("task {task}: devices predict with the newest release"),
+        ),
+    }
+}
+
+/// The error for a release that a task does not have.
+pub(crate) fn not_released(task: TaskId, round: u64, released: u64) -> StoreError {
+    conflict(
+        format!("the pinned release of task {task}"),
+        format!("a number of releases from 0 to {released} whose model is there"),
+        round.to_string(),
+    )
+}
+
 /// Checks that a task may be deleted.
 pub(crate) fn may_delete(task: TaskId, state: TaskState) -> Result<()> {
     ensure(

@@ -74,6 +74,17 @@ enum TaskCommand {
     ///
     /// Backups from before still hold the key, sealed under the key file: delete them too. The export and its checks need no key.
     Forget(OneTask),
+    /// Let devices predict with an earlier release of a task. Sessions train the newest one all the same.
+    ///
+    /// The boards name the pinned release until `undertone task unpin`. A device that holds a model of the task loads it in its next session.
+    Pin {
+        #[command(flatten)]
+        task: OneTask,
+        /// Pin the model after this number of releases; 0 is the initial model.
+        round: u64,
+    },
+    /// Let devices predict with the newest release again.
+    Unpin(OneTask),
     /// Delete a task that has ended: its models, the states of its noise and its ledger. Export it before.
     ///
     /// Its settings stay, since its epsilon counts for the budget of the population, and so does its name. Blobs of other tasks stay.
@@ -250,6 +261,12 @@ fn operation(command: TaskCommand) -> anyhow::Result<(DataArgs, Missing, Operati
             (data, Operation::Stop { task })
         }
         TaskCommand::Forget(OneTask { task, data }) => (data, Operation::Forget { task }),
+        TaskCommand::Pin { task, round } => {
+            let OneTask { task, data } = task;
+            let round = Some(round);
+            (data, Operation::Pin { task, round })
+        }
+        TaskCommand::Unpin(OneTask { task, data }) => (data, Operation::Pin { task, round: None }),
         TaskCommand::Delete(OneTask { task, data }) => (data, Operation::Delete { task }),
         // It shows an answer of its own.
         TaskCommand::Bar(_) => return Err(unexpected()),
@@ -288,7 +305,10 @@ fn hint(operation: &Operation, task: &TaskSummary, data: &Path) -> Option<String
 }
 
 fn summary(task: &TaskSummary) -> Vec<(&'static str, String)> {
-    vec![
+    let pinned = task
+        .pinned
+        .map(|round| ("pinned", format!("the model after {} releases", grouped(round))));
+    let mut rows = vec![
         ("task", task.name.clone()),
         ("identifier", task.id.clone()),
         ("population", task.population.clone()),
@@ -297,7 +317,9 @@ fn summary(task: &TaskSummary) -> Vec<(&'static str, String)> {
         ("rounds", rounds(task)),
         ("model", task.model.clone()),
         ("head of the ledger", task.chain.clone()),
-    ]
+    ];
+    rows.extend(pinned);
+    rows
 }
 
 fn rounds(task: &TaskSummary) -> String {

@@ -13,6 +13,7 @@ use crate::certificates::{check_certificate, check_session_certificate, session_
 use crate::eligibility::{Ineligible, Schedule, eligible, separated};
 use crate::error::Refusal;
 use crate::floors::Neighbours;
+use crate::held::NamedRelease;
 use crate::keystore::SecretKey;
 use crate::memory::{Participation, Progress, Row, StockedKey};
 use crate::plan::{Prepared, RoundTerms, TaskPlan, array};
@@ -160,6 +161,7 @@ impl Machine {
         }
         self.confirmed_ms = Some(self.now);
         self.memory.confirm(self.now);
+        self.named = board.tasks.iter().filter_map(NamedRelease::of).collect();
         let (mut cards, mut reasons) = (Vec::new(), Vec::new());
         for card in board.tasks {
             match eligible(

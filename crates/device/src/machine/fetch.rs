@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use undertone_aggregation::Wiped;
-use undertone_protocol::{Blob, Digest32, ProtocolError, limits};
+use undertone_protocol::{Blob, Digest32, PROTOCOL_HEADER, ProtocolError, limits};
 
 use super::{Ended, Machine, State};
 use crate::eligibility::Schedule;
@@ -79,6 +79,53 @@ impl Fetching {
             blob: Some(self.digest),
         }
     }
+
+    /// Adds a part of the blob, at its place with status 206, or the whole blob. Returns all bytes once they are there.
+    fn add(&mut self, reply: Reply) -> Result<Option<Bytes>, Refusal> {
+        let (name, wanted) = (self.piece.name(), self.wanted());
+        let got = reply.body.len() as u64;
+        let is_part = reply.status == 206;
+        if !is_part {
+            self.bytes = Vec::new();
+        }
+        let fits = match is_part {
+            true => got > 0 && got <= wanted,
+            false => got == self.blob.length,
+        };
+        if !fits {
+            return Err(ProtocolError::Digest { name }.into());
+        }
+        match self.bytes.is_empty() {
+            true => self.bytes = reply.body,
+            false => self.bytes.extend_from_slice(&reply.body),
+        }
+        let is_whole = self.bytes.len() as u64 >= self.blob.length;
+        Ok(is_whole.then(|| std::mem::take(&mut self.bytes).into()))
+    }
+}
+
+/// Loads a model outside of a session, part by part. `send` gives `None` where the loading ends before its time.
+pub(crate) fn load_model(
+    blob: &Blob,
+    mut send: impl FnMut(&Request) -> Option<Reply>,
+) -> Result<Option<Bytes>, Refusal> {
+    let mut fetching = Fetching::new(Piece::Model, blob)?;
+    let next = |fetching: &Fetching| {
+        let mut request = fetching.request();
+        let (name, value) = PROTOCOL_HEADER;
+        request.headers.push((name, value.to_owned()));
+        request
+    };
+    while let Some(reply) = send(&next(&fetching)) {
+        if !reply.is_success() {
+            return Ok(None);
+        }
+        if let Some(bytes) = fetching.add(reply)? {
+            blob.check(Piece::Model.name(), &bytes)?;
+            return Ok(Some(bytes));
+        }
+    }
+    Ok(None)
 }
 
 impl Machine {
@@ -127,28 +174,11 @@ impl Machine {
         let State::Fetch(fetching) = &mut self.state else {
             return Ok(());
         };
-        let (name, wanted) = (fetching.piece.name(), fetching.wanted());
-        let got = reply.body.len() as u64;
-        let is_part = reply.status == 206;
-        if !is_part {
-            fetching.bytes = Vec::new();
-        }
-        let fits = match is_part {
-            true => got > 0 && got <= wanted,
-            false => got == fetching.blob.length,
-        };
-        if !fits {
-            return Err(ProtocolError::Digest { name }.into());
-        }
-        match fetching.bytes.is_empty() {
-            true => fetching.bytes = reply.body,
-            false => fetching.bytes.extend_from_slice(&reply.body),
-        }
-        self.tries = 0;
-        if (fetching.bytes.len() as u64) < fetching.blob.length {
+        let Some(bytes) = fetching.add(reply)? else {
+            self.tries = 0;
             return Ok(());
-        }
-        let bytes: Bytes = std::mem::take(&mut fetching.bytes).into();
+        };
+        self.tries = 0;
         let digest = fetching.digest;
         self.take_blob(&bytes)?;
         self.state = State::WriteBlob(digest, bytes);

@@ -277,6 +277,8 @@ impl Service {
                 down_bytes: 1000,
                 up_bytes: 1000,
                 min_client_version: plan.min_client_version,
+                pinned: None,
+                pinned_round: 0,
             }],
             idle: Some(RetryWindow::between(10_000, 20_000)),
             population: POPULATION.to_owned(),

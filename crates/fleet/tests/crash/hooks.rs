@@ -214,6 +214,9 @@ impl Store for HookedStore {
     fn blobs_of(&self, task: TaskId) -> Made<Vec<Digest32>> {
         self.inner.blobs_of(task)
     }
+    fn pin(&self, task: TaskId, round: Option<u64>, actor: &str) -> Made<bool> {
+        self.act("pin", |store| store.pin(task, round, actor))
+    }
     fn delete_task(&self, task: TaskId, actor: &str) -> Made<bool> {
         self.act("delete_task", |store| store.delete_task(task, actor))
     }

@@ -349,6 +349,9 @@ impl Store for Durable {
     fn blobs_of(&self, task: TaskId) -> Result<Vec<Digest32>> {
         self.store.blobs_of(task)
     }
+    fn pin(&self, task: TaskId, round: Option<u64>, actor: &str) -> Result<bool> {
+        self.row(|| self.store.pin(task, round, actor))
+    }
     fn delete_task(&self, task: TaskId, actor: &str) -> Result<bool> {
         self.row(|| self.store.delete_task(task, actor))
     }

@@ -6,6 +6,8 @@ mod subjects;
 use std::sync::Arc;
 
 use undertone_coordinator::participation::ParticipantId;
+use undertone_protocol::limits::MAX_MESSAGE;
+use undertone_protocol::{Board, Signed, read};
 use undertone_store::{AbandonReason, ManualClock, Memory, MemoryBlobs, NewAttempt, Store, TaskId};
 
 use super::*;
@@ -91,6 +93,64 @@ fn abandoned(store: &dyn Store, task: TaskId, user: ParticipantId) {
         .abandon(&lease, attempt, AbandonReason::Few, &[user])
         .unwrap();
     store.hand_back(lease).unwrap();
+}
+
+/// The board of the population `a`.
+fn board(service: &Service) -> Board {
+    let signed: Signed = read("the board", &service.board("a").unwrap(), MAX_MESSAGE).unwrap();
+    read("the board", &signed.body, MAX_MESSAGE).unwrap()
+}
+
+#[test]
+fn a_process_that_has_just_started_names_the_live_tasks_on_its_first_board() {
+    let world = World::new(Identity::Certificate);
+    world.create("a").unwrap();
+    assert!(board(&world.service).tasks.is_empty(), "a draft is on no board");
+    world.perform(&world.activate("words")).unwrap();
+    let shared = world.service.shared();
+    let shared = Shared {
+        store: Arc::clone(&shared.store),
+        blobs: Arc::clone(&shared.blobs),
+        keys: Keys::from_root([7; 32]),
+        process: "another".to_owned(),
+        witness: None,
+    };
+    let started = Service::new(shared, Identity::Certificate).unwrap();
+    assert_eq!(board(&started).tasks.len(), 1);
+    // It leads the task, which stands on the board once.
+    started.tick().unwrap();
+    started.renew_boards();
+    assert_eq!(board(&started).tasks.len(), 1);
+}
+
+#[test]
+fn the_board_names_a_pinned_release_until_it_is_unpinned() {
+    let world = World::new(Identity::Certificate);
+    world.create("a").unwrap();
+    world.perform(&world.activate("words")).unwrap();
+    let named = || {
+        let card = board(&world.service).tasks.remove(0);
+        card.pinned
+            .map(|model| (model.digest().unwrap(), card.pinned_round))
+    };
+    let pin = |round: Option<u64>| Operation::Pin {
+        task: "words".to_owned(),
+        round,
+    };
+    assert_eq!(named(), None);
+    let Answer::Task(task) = world.perform(&pin(Some(0))).unwrap() else {
+        panic!("a pin answers with its task");
+    };
+    assert_eq!(task.pinned, Some(0));
+    let model = world.service.shared().store.tasks().unwrap()[0].task.model;
+    assert_eq!(named(), Some((model, 0)));
+    let error = world.refused(&pin(Some(1)));
+    assert!(
+        error.contains("from 0 to 0") && error.contains("got 1"),
+        "{error}"
+    );
+    world.perform(&pin(None)).unwrap();
+    assert_eq!(named(), None);
 }
 
 #[test]

@@ -54,6 +54,9 @@ pub struct TaskSummary {
     pub model: String,
     /// SHA-256 of the last line of its ledger, or of its settings where there is none.
     pub chain: String,
+    /// The release that boards name for predictions in place of the newest one: the number of releases that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<u64>,
     /// The warning that the noise leaves nothing of what the task learns, where the answer has looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
@@ -81,6 +84,7 @@ impl TaskSummary {
             released: row.head_round,
             model: hex(&row.head_model),
             chain: row.chain.clone(),
+            pinned: row.pinned.map(|(round, _)| round),
             warning: None,
         }
     }

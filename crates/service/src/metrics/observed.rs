@@ -226,6 +226,7 @@ impl Store for ObservedStore {
         transaction pseudonym_key(task: TaskId) -> Option<Vec<u8>>;
         transaction forget_pseudonym_key(task: TaskId, actor: &str) -> bool;
         transaction blobs_of(task: TaskId) -> Vec<Digest32>;
+        transaction pin(task: TaskId, round: Option<u64>, actor: &str) -> bool;
         transaction delete_task(task: TaskId, actor: &str) -> bool;
         transaction sweep() -> ();
         transaction scrub() -> ();

@@ -3,20 +3,27 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use undertone_protocol::{Blob, Board, Code, Label, Problem, TaskCard, write};
-use undertone_store::{Millis, StoreError, TaskId, TaskRow};
+use undertone_protocol::{Blob, Board, Code, Label, Problem, TaskCard, TaskState, write};
+use undertone_store::{Blobs, Millis, StoreError, TaskId, TaskRow};
 
 use super::{Service, store};
 use crate::boards::Posted;
+use crate::error::ServiceError;
 use crate::pace;
-use crate::room::Reply;
+use crate::room::{Reply, newest_model};
 use crate::task::Task;
 
 /// The max time that an operator waits for the process that leads a task.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The card of a task on the board; `bytes` are those that a device loads and sends in a round.
-fn card(task: &Task, row: &TaskRow, (down_bytes, up_bytes): (u64, u64)) -> TaskCard {
+fn card(blobs: &dyn Blobs, task: &Task, row: &TaskRow, (down_bytes, up_bytes): (u64, u64)) -> TaskCard {
+    let pinned = row.pinned.and_then(|(_, model)| {
+        let found = newest_model(blobs, &model);
+        found
+            .inspect_err(|error| tracing::warn!(task = %task.id, %error, "no board names the pinned release"))
+            .ok()
+    });
     let schema = row.task.participation;
     let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let service = &task.file.service;
@@ -33,6 +40,11 @@ fn card(task: &Task, row: &TaskRow, (down_bytes, up_bytes): (u64, u64)) -> TaskC
         down_bytes,
         up_bytes,
         min_client_version: service.eligibility.min_client_version,
+        pinned_round: row
+            .pinned
+            .filter(|_| pinned.is_some())
+            .map_or(0, |(round, _)| round),
+        pinned,
     }
 }
 
@@ -60,6 +72,7 @@ impl Service {
             self.metrics.board_read(population);
             return Ok(board);
         }
+        let blobs = self.shared.blobs.as_ref();
         let mut tasks = Vec::new();
         let mut min_interval = Millis::MAX;
         for room in self.rooms() {
@@ -67,14 +80,37 @@ impl Service {
             if task.population == population {
                 min_interval = min_interval.min(task.file.service.pace.min_interval.millis());
                 let row = self.shared.store.task(task.id).map_err(store)?;
-                tasks.push(card(task, &row, room.bytes()));
+                tasks.push(card(blobs, task, &row, room.bytes()));
             }
         }
         for other in self.elsewhere_of(population) {
             min_interval = min_interval.min(other.task.file.service.pace.min_interval.millis());
-            tasks.push(card(&other.task, &other.row, other.bytes));
+            tasks.push(card(blobs, &other.task, &other.row, other.bytes));
         }
-        if tasks.is_empty() && !self.knows(population).map_err(store)? {
+        // A task that this process has not looked at yet, since it has just started or is about to lead it: a device that misses it on the
+        // board would come back much later, or never.
+        let rows = self.shared.store.tasks().map_err(store)?;
+        let known = rows.iter().any(|row| row.task.population == population);
+        for row in rows {
+            let is_live = matches!(row.state, TaskState::Active | TaskState::Paused);
+            let is_there = tasks.iter().any(|card| card.task == row.task.id.0);
+            if row.task.population != population || !is_live || is_there {
+                continue;
+            }
+            let id = row.task.id;
+            match self.other(row) {
+                Ok(other) => {
+                    min_interval = min_interval.min(other.task.file.service.pace.min_interval.millis());
+                    tasks.push(card(blobs, &other.task, &other.row, other.bytes));
+                }
+                Err(ServiceError::Store(error)) => return Err(store(error)),
+                // The work at the task says so, and tries again.
+                Err(error) => {
+                    tracing::debug!(task = %id, %error, "no board names a task that cannot be read")
+                }
+            }
+        }
+        if tasks.is_empty() && !known {
             return Err(Problem::new(
                 Code::NotFound,
                 "there is no population of this name",
@@ -89,6 +125,11 @@ impl Service {
         };
         let signed = write(&self.shared.keys.board().sign(Label::Board, write(&board)));
         Ok(self.boards.post(population, now, signed))
+    }
+
+    /// Makes the boards of this process anew.
+    pub(crate) fn renew_boards(&self) {
+        self.boards.renew();
     }
 
     /// Waits until the boards of this process show a task that is active now. A device that reads an earlier one comes back much later.

@@ -230,7 +230,7 @@ impl Service {
         *self.elsewhere.write().unwrap_or_else(PoisonError::into_inner) = found;
     }
 
-    fn other(&self, row: TaskRow) -> Result<Elsewhere> {
+    pub(super) fn other(&self, row: TaskRow) -> Result<Elsewhere> {
         let known = self
             .elsewhere
             .read()

@@ -54,6 +54,7 @@ impl Store for Memory {
             models: BTreeMap::from([(0, initial)]),
             histogram: BTreeMap::new(),
             deleted: false,
+            pinned: None,
         });
         Ok(())
     }
@@ -627,6 +628,22 @@ impl Store for Memory {
         Ok(found.into_iter().collect())
     }
 
+    fn pin(&self, task: TaskId, round: Option<u64>, actor: &str) -> Result<bool> {
+        let now = self.now();
+        let mut state = self.state();
+        let found = state.task_mut(task)?;
+        let is_there = |round: &u64| found.models.get(round).is_some_and(|model| model.published);
+        if let Some(round) = round.filter(|round| !is_there(round)) {
+            return Err(rules::not_released(task, round, found.facts.head_round));
+        }
+        let new = std::mem::replace(&mut found.pinned, round) != round;
+        if new {
+            let (action, detail) = rules::pinned(task, round);
+            state.note(now, actor, action, &detail);
+        }
+        Ok(new)
+    }
+
     fn delete_task(&self, task: TaskId, actor: &str) -> Result<bool> {
         let now = self.now();
         let mut state = self.state();
@@ -638,6 +655,7 @@ impl Store for Memory {
         state.pseudonym_keys.remove(&task);
         let found = state.task_mut(task)?;
         found.deleted = true;
+        found.pinned = None;
         found.head_state = None;
         found.histogram.clear();
         found.lines.clear();

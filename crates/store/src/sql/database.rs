@@ -373,6 +373,12 @@ impl<T: OverSql> Store for T {
         self.database().read(|conn| tasks::blobs_of(conn, task))
     }
 
+    fn pin(&self, task: TaskId, round: Option<u64>, actor: &str) -> Result<bool> {
+        let actor = actor.to_owned();
+        self.database()
+            .write_at(Full, move |conn, now| tasks::pin(conn, task, round, &actor, now))
+    }
+
     fn delete_task(&self, task: TaskId, actor: &str) -> Result<bool> {
         let actor = actor.to_owned();
         self.database()

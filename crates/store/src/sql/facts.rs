@@ -3,6 +3,7 @@
 use undertone_accounting::participation::{Gap, Participation, Spacing};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::participation::policy::Last;
+use undertone_protocol::Digest32;
 
 use super::value::Params;
 use super::{Bits, Found, Name, Row, Sql, Time, Tx, all, change, digest, first};
@@ -145,6 +146,13 @@ fn holder(process: Option<String>, until: Millis) -> Option<TaskHolder> {
     process.map(|process| TaskHolder { process, until })
 }
 
+/// The release that boards name: its number, and its model.
+fn pinned(row: &Row<'_>) -> Found<Option<(u64, Digest32)>> {
+    let round: Option<Bits> = row.get("pinned")?;
+    let model: Option<Digest32> = row.get("pinned_model")?;
+    Ok(round.map(|round| round.0).zip(model))
+}
+
 /// A task as its callers see it.
 pub(crate) fn rows(conn: &dyn Sql, id: Option<TaskId>) -> Tx<Vec<TaskRow>> {
     let read = |row: &Row<'_>| -> Found<(TaskRow, Schema)> {
@@ -172,12 +180,25 @@ pub(crate) fn rows(conn: &dyn Sql, id: Option<TaskId>) -> Tx<Vec<TaskRow>> {
             fence: row.get::<Bits>("fence")?.0,
             holder: holder(row.get("lease_owner")?, row.get::<Time>("lease_until")?.0),
             deleted: row.get("deleted")?,
+            pinned: pinned(row)?,
         };
         Ok((found, Schema::read(row)?))
     };
+    let columns =
+        "t.*, (SELECT m.digest FROM models m WHERE m.task = t.id AND m.round = t.pinned) AS pinned_model";
     let found = match id {
-        Some(id) => all(conn, "SELECT * FROM tasks WHERE digest = ?1", [id.0], read)?,
-        None => all(conn, "SELECT * FROM tasks ORDER BY id", (), read)?,
+        Some(id) => all(
+            conn,
+            &format!("SELECT {columns} FROM tasks t WHERE t.digest = ?1"),
+            [id.0],
+            read,
+        )?,
+        None => all(
+            conn,
+            &format!("SELECT {columns} FROM tasks t ORDER BY t.id"),
+            (),
+            read,
+        )?,
     };
     found
         .into_iter()

@@ -265,10 +265,28 @@ pub(crate) fn blobs_of(conn: &dyn Sql, id: TaskId) -> Tx<Vec<Digest32>> {
     Ok(all(conn, sql, [found.row], |row| digest(row, "digest"))?)
 }
 
+pub(crate) fn pin(conn: &dyn Sql, id: TaskId, round: Option<u64>, actor: &str, now: Millis) -> Tx<bool> {
+    let found = task(conn, id)?;
+    if let Some(round) = round {
+        let sql = "SELECT count(*) FROM models WHERE task = ?1 AND round = ?2 AND published = 1";
+        let models: i64 = one(conn, sql, (found.row, Bits(round)))?;
+        if models == 0 {
+            return Err(rules::not_released(id, round, found.facts.head_round).into());
+        }
+    }
+    let sql = "UPDATE tasks SET pinned = ?2 WHERE id = ?1 AND pinned IS DISTINCT FROM ?2";
+    if change(conn, sql, (found.row, round.map(Bits)))? == 0 {
+        return Ok(false);
+    }
+    let (action, detail) = rules::pinned(id, round);
+    note(conn, now, actor, action, &detail)?;
+    Ok(true)
+}
+
 pub(crate) fn delete(conn: &dyn Sql, id: TaskId, actor: &str, now: Millis) -> Tx<bool> {
     let found = task(conn, id)?;
     rules::may_delete(id, found.facts.state)?;
-    let sql = "UPDATE tasks SET deleted = 1, head_state = NULL WHERE id = ?1 AND deleted = 0";
+    let sql = "UPDATE tasks SET deleted = 1, head_state = NULL, pinned = NULL WHERE id = ?1 AND deleted = 0";
     if change(conn, sql, [found.row])? == 0 {
         return Ok(false);
     }

@@ -23,6 +23,9 @@ CREATE INDEX devices_of_persons ON devices (population, person);
 -- 1 for an ended task whose models and ledger were deleted. Its settings stay, since they count for the budget of the population.
 ALTER TABLE tasks ADD COLUMN deleted INTEGER NOT NULL DEFAULT 0;
 
+-- Number of releases before the model that boards name for predictions; null for the newest one.
+ALTER TABLE tasks ADD COLUMN pinned INTEGER;
+
 -- Lost sessions of a user are counted.
 DROP INDEX sessions_without_use;
 CREATE INDEX sessions_without_use ON sessions (attempt, user) WHERE state = 'lost_before_ready';

@@ -41,6 +41,7 @@ conformance!(
         a_key_of_pseudonyms_is_kept_once_and_destroyed_at_the_end,
         a_forgotten_task_keeps_its_figures_and_names_no_user,
         a_deleted_task_keeps_its_settings_and_gives_back_the_blobs_that_it_alone_names,
+        a_pinned_release_is_one_that_was_published_until_the_task_is_deleted,
         the_end_of_a_task_ends_its_sessions,
         an_unknown_row_is_named;
     leases:

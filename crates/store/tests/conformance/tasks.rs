@@ -272,6 +272,28 @@ pub(crate) fn a_deleted_task_keeps_its_settings_and_gives_back_the_blobs_that_it
     assert!(!store.task(other).unwrap().deleted);
 }
 
+pub(crate) fn a_pinned_release_is_one_that_was_published_until_the_task_is_deleted(world: &mut World) {
+    let store = world.store();
+    let (task, release) = ended(store, "words");
+    let pinned = || store.task(task).unwrap().pinned;
+    assert_eq!(pinned(), None);
+    assert!(store.pin(task, Some(1), "operator").unwrap());
+    assert!(!store.pin(task, Some(1), "operator").unwrap());
+    assert_eq!(pinned(), Some((1, release.model)));
+    refused(store.pin(task, Some(2), "operator"), "from 0 to 1");
+    assert!(store.pin(TaskId([1; 32]), None, "operator").is_err());
+    assert!(store.pin(task, None, "operator").unwrap());
+    assert!(!store.pin(task, None, "operator").unwrap());
+    assert_eq!(pinned(), None);
+    assert!(store.pin(task, Some(1), "operator").unwrap());
+    store.delete_task(task, "operator").unwrap();
+    assert_eq!(pinned(), None);
+    assert!(store.pin(task, Some(1), "operator").is_err());
+    let rows = world.audit();
+    let of = |action: &str| rows.iter().filter(|row| row.action == action).count();
+    assert_eq!((of("pin"), of("unpin")), (2, 1));
+}
+
 pub(crate) fn the_end_of_a_task_ends_its_sessions(world: &mut World) {
     let store = world.store();
     let (task, lease) = active(store, "over", at_least(1, 9));

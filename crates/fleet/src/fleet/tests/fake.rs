@@ -325,6 +325,8 @@ impl State {
                 down_bytes: 1000,
                 up_bytes: 1000,
                 min_client_version: 0,
+                pinned: None,
+                pinned_round: 0,
             }],
             idle: Some(RetryWindow::between(10_000, 20_000)),
             population: POPULATION.to_owned(),
