@@ -106,7 +106,7 @@ impl Service {
                 Err(ServiceError::Store(error)) => return Err(store(error)),
                 // The work at the task says so, and tries again.
                 Err(error) => {
-                    tracing::debug!(task = %id, %error, "no board names a task that cannot be read")
+                    tracing::debug!(task = %id, %error, "no board names a task that cannot be read");
                 }
             }
         }
