@@ -4,6 +4,7 @@
 
 mod harness;
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -302,10 +303,15 @@ fn a_model_whose_parts_left_the_cache_is_no_model() {
 fn a_device_predicts_with_the_release_that_the_board_names() {
     let folder = tempfile::tempdir().unwrap();
     let (mut device, clock) = device(&folder, 256 << 20);
-    let mut service = Service::new(plan(SumMode::Plain));
+    let mut service = Service::new(Plan {
+        max_part: 3,
+        ..plan(SumMode::Plain)
+    });
+    let took_part = Cell::new(0);
     let mut session = |service: &mut Service| {
         let outcome = device.run(&mut Wire(service, clock.clone()), &AlwaysMet, &Stop::default());
         outcome.unwrap();
+        took_part.set(device.participations().unwrap().len());
         let predictor = device.predictor(None).unwrap();
         (predictor.model().round, predictor.predict("the", 9).unwrap())
     };
@@ -335,14 +341,25 @@ fn a_device_predicts_with_the_release_that_the_board_names() {
         &mut service,
         Some(Blob {
             sha256: vec![7; 32],
-            ..name
+            ..name.clone()
         }),
     );
     assert_eq!(session(&mut service), pinned);
-    // Without a pin the next session that loads a model brings the newest one.
+    // A session that trains the newest model leaves the pinned one.
+    let later = |service: &mut Service| {
+        service.round += 10;
+        clock.0.fetch_add(2 * TIMER_S * 1000, Ordering::SeqCst);
+    };
+    pin(&mut service, Some(name.clone()));
+    later(&mut service);
+    assert_eq!((session(&mut service), took_part.get()), (pinned, 2));
+    // Without a pin the next one brings the newest model.
     pin(&mut service, None);
     session(&mut service);
-    assert!(device.models().unwrap().len() == 1);
+    later(&mut service);
+    let (round, predictions) = session(&mut service);
+    assert_eq!((round, took_part.get()), (service.round, 3));
+    assert_eq!(predictions, newest.1);
 }
 
 #[test]
