@@ -131,21 +131,15 @@ impl Host<'_> {
             let Some(release) = named.iter().find(|release| release.task == row.task) else {
                 continue;
             };
+            // Without a pin the model of the next session takes the place of the one that was pinned.
             let Some((model, round)) = &release.pinned else {
-                if row.pinned {
-                    self.database.put_held(&HeldRow { pinned: false, ..row })?;
-                }
                 continue;
             };
             let digest = model.digest()?;
-            if row.pinned && row.model == digest && self.database.blob(&digest)?.is_some() {
-                continue;
-            }
             if self.load(model, &digest, transport)? {
                 self.database.put_held(&HeldRow {
                     round: *round,
                     model: digest,
-                    pinned: true,
                     ..row
                 })?;
             }

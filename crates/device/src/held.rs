@@ -34,9 +34,6 @@ pub(crate) struct HeldRow {
     pub(crate) at_ms: u64,
     pub(crate) plan: Digest32,
     pub(crate) model: Digest32,
-    /// `true` if the board named this release, so that no session replaces it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) pinned: bool,
 }
 
 /// The release of a task that a board names for predictions.
@@ -68,7 +65,7 @@ impl HeldRow {
 }
 
 impl Database {
-    /// Notes the model of a job, so that the device can predict with it after the session. A pinned release stays.
+    /// Notes the model of a job, so that the device can predict with it after the session.
     pub(crate) fn hold(&self, job: &Job, now_ms: u64) -> Result<()> {
         let row = HeldRow {
             task: job.plan.task,
@@ -76,15 +73,7 @@ impl Database {
             at_ms: now_ms,
             plan: job.plan.digest,
             model: digest_of(&job.model),
-            pinned: false,
         };
-        if self
-            .held()?
-            .iter()
-            .any(|held| held.task == row.task && held.pinned)
-        {
-            return Ok(());
-        }
         self.put_held(&row)?;
         for old in self.held()?.iter().skip(MAX_MODELS) {
             self.connection

@@ -337,6 +337,7 @@ fn a_device_predicts_with_the_release_that_the_board_names() {
     assert_ne!(pinned.1, newest.1);
     assert_eq!(session(&mut service), pinned);
     // Bytes of another digest are no release.
+    service.blobs.insert([7; 32], model_bytes());
     pin(
         &mut service,
         Some(Blob {
