@@ -57,6 +57,9 @@ use undertone_coordinator::privacy_report::{Claims, FOLLOWS_THE_ENCODING};
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEnd, LedgerEntry};
 use undertone_coordinator::task::{TaskConfig, TaskFile};
 
+/// Problems that one check lists; a hostile ledger may have a million.
+const MOST_PROBLEMS: usize = 1000;
+
 /// One check of a verification.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
@@ -64,7 +67,7 @@ pub struct Check {
     pub name: &'static str,
     /// The findings in a few words.
     pub found: String,
-    /// The failed claims, each naming its file, line or figure; empty if the check passed.
+    /// The failed claims, each naming its file, line or figure, at most 1,000; empty if the check passed.
     pub problems: Vec<String>,
     /// The faults of an earlier version that wrote the files, for [`Verification::warnings`].
     #[serde(skip)]
@@ -88,12 +91,26 @@ impl Check {
         }
     }
 
+    /// Adds a problem; the last place is that of a line which says that there are more.
     fn problem(&mut self, problem: impl Display) {
-        self.problems.push(problem.to_string());
+        match MOST_PROBLEMS.saturating_sub(self.problems.len()) {
+            0 => {}
+            1 => self
+                .problems
+                .push(format!("more than {} problems; the others are not listed", MOST_PROBLEMS - 1)),
+            _ => self.problems.push(problem.to_string()),
+        }
     }
 
     fn problems(&mut self, problems: Vec<String>) {
-        self.problems.extend(problems);
+        for problem in problems {
+            self.problem(problem);
+        }
+    }
+
+    /// `true` where no further problem would be listed.
+    fn is_full(&self) -> bool {
+        self.problems.len() >= MOST_PROBLEMS
     }
 
     /// Adds a problem of a place whose value is not the expected one.

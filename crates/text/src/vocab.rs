@@ -144,7 +144,8 @@ impl Vocab {
             got,
         };
         let mut words: Vec<Box<str>> = Vec::new();
-        let mut first_lines: HashMap<Box<str>, u64> = HashMap::new();
+        let mut ids: HashMap<Box<str>, u32> = HashMap::new();
+        let mut lines: Vec<u64> = Vec::new();
         for (line, text) in (1_u64..).zip(bytes.split(|&byte| byte == b'\n')) {
             let text = std::str::from_utf8(text).map_err(|_| bad(line, "UTF-8", "other bytes".to_owned()))?;
             let text = text
@@ -175,20 +176,24 @@ impl Vocab {
             if word.chars().flat_map(char::to_lowercase).ne(word.chars()) {
                 return Err(bad(line, "lower case, because text is lower-cased", quoted(word)));
             }
-            if let Some(&first_line) = first_lines.get(word) {
+            let id = SpecialIds::FIRST_WORD + words.len() as u32;
+            if let Some(first) = ids.insert(word.into(), id) {
                 return Err(TextError::DuplicateWord {
                     line,
-                    first_line,
+                    first_line: lines[(first - SpecialIds::FIRST_WORD) as usize],
                     word: word.to_owned(),
                 });
             }
-            first_lines.insert(word.into(), line);
+            lines.push(line);
             words.push(word.into());
         }
         if words.is_empty() {
             return Err(TextError::NoWords);
         }
-        Ok(Vocab::new(words, VocabProvenance::File))
+        Ok(Vocab {
+            units: Units::Words { words, ids },
+            provenance: VocabProvenance::File,
+        })
     }
 
     /// Number of ids, the special ones among them.

@@ -12,8 +12,9 @@ use anyhow::{Context, Result, bail};
 use crate::kinds::Kind;
 use crate::world::World;
 
-/// Seconds that one input may take, of the processor.
-pub const SECONDS: f64 = 10.0;
+/// Seconds that one input may take, of the processor. They find what never ends: a million words take 4 in a debug build, and several
+/// times that on a machine whose cores are shared.
+pub const SECONDS: f64 = 30.0;
 /// Seconds by the clock after which an input waits for something that never comes.
 const WAITING: Duration = Duration::from_secs(90);
 /// Bytes of memory beyond which nothing more is given.

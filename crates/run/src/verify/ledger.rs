@@ -103,6 +103,9 @@ fn only_what_a_run_writes(path: &Path, published: bool, check: &mut Check) -> Re
             _ => exactly::<LedgerEntry>(&place, bytes).err(),
         };
         check.problems(problems.unwrap_or_default());
+        if check.is_full() {
+            break;
+        }
     }
     Ok(())
 }
