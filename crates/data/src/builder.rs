@@ -16,6 +16,7 @@ use crate::error::{DataError, Result, no_usable_text};
 use crate::examples::{Measure, cut_rows};
 use crate::file::Spool;
 use crate::hash::{evaluation_place, hash_bytes, head, hex};
+use crate::noted::Noted;
 use crate::progress::{Progress, Stage, proceed};
 use crate::random::Stream;
 use crate::rows::number;
@@ -43,6 +44,7 @@ struct Spooled {
     users: Vec<Box<str>>,
     rows: u64,
     measure: Measure,
+    noted: Noted,
 }
 
 /// Reads, tokenises, groups and writes; returns what the corpus holds.
@@ -150,6 +152,7 @@ pub(crate) fn build(
         examples_capped: dropped.examples,
         tokens_capped: dropped.tokens,
         tokens_per_word: spooled.measure.tokens_per_word(),
+        noted: spooled.noted,
         train,
         validation,
         test,
@@ -171,7 +174,7 @@ fn spool(
     let mut numbers: HashMap<Box<str>, u32> = HashMap::new();
     let (mut start, mut done) = (0_usize, 0_u64);
     let cutter = ExampleCutter::new(vocab, spec.examples, spec.longest_example());
-    let mut measure = Measure::default();
+    let (mut measure, mut noted) = (Measure::default(), Noted::default());
     let by_time = spec.caps_by_time();
     source.read(&mut |rows, total| {
         for chunk in cut_rows(&cutter, rows, progress)? {
@@ -197,6 +200,7 @@ fn spool(
                 start += words as usize;
             }
         }
+        noted.merge(&rows.noted);
         done += rows.len() as u64;
         progress.update(Stage::Reading, done, total);
         proceed(progress)
@@ -211,6 +215,7 @@ fn spool(
         users,
         rows: done,
         measure,
+        noted,
     })
 }
 

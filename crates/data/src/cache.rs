@@ -411,6 +411,7 @@ mod tests {
             users_below_minimum: 0,
             examples_capped: 0,
             tokens_capped: 0,
+            noted: crate::noted::Noted::default(),
             train: part(),
             validation: part(),
             test: part(),

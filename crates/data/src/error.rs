@@ -1,7 +1,7 @@
 //! The one error type of the crate.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(crate) use undertone_text::{quoted, short, shortened};
 
@@ -121,6 +121,16 @@ pub enum DataError {
         /// The message of the decoder.
         detail: String,
     },
+    /// A file holds something else than text.
+    #[error("{} is {got}: {help}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The content of the file, with its article.
+        got: &'static str,
+        /// The next step.
+        help: &'static str,
+    },
     /// A file is larger than this program reads, or no regular file.
     #[error("{}: expected a regular file of at most {limit} bytes, got {got}", path.display())]
     TooLarge {
@@ -139,10 +149,10 @@ pub enum DataError {
         /// The missing content.
         expected: &'static str,
     },
-    /// A folder named as a table holds no file of the table's kind.
-    #[error("the folder {} holds no file with the ending {}", folder.display(), extensions.join(", "))]
+    /// A folder or an archive named as a table holds no file of the table's kind.
+    #[error("the {} {} holds no file with the ending {}", holder(folder), folder.display(), extensions.join(", "))]
     NoFiles {
-        /// The folder.
+        /// The folder or the archive.
         folder: PathBuf,
         /// Endings that were looked for.
         extensions: Vec<String>,
@@ -280,6 +290,10 @@ pub enum DataError {
         /// The reason for the refusal.
         detail: String,
     },
+}
+
+fn holder(path: &Path) -> &'static str {
+    if path.is_file() { "archive" } else { "folder" }
 }
 
 /// Maximum number of column names in a message.

@@ -18,6 +18,7 @@ use crate::error::{Result, io, no_usable_text};
 use crate::file::{Spool, parent, persist, refuse_existing};
 use crate::hash::pseudonym;
 use crate::made_from::{self, MadeFromPeople, people_of};
+use crate::noted::Noted;
 use crate::progress::{Progress, Stage};
 use crate::rows::{NO_TIME, number};
 use crate::source::{GitSource, Source};
@@ -60,6 +61,9 @@ pub struct ImportSummary {
     pub has_time: bool,
     /// `true` if users were replaced by salted hashes.
     pub users_hashed: bool,
+    /// Counts of what readers replaced, skipped or cut, by kind.
+    #[serde(default, skip_serializing_if = "Noted::is_empty")]
+    pub noted: Noted,
     /// Size of the file.
     pub bytes: u64,
 }
@@ -175,6 +179,7 @@ fn write_users(
     let mut users: Vec<Box<str>> = Vec::new();
     let mut numbers: HashMap<Box<str>, u32> = HashMap::new();
     let (mut start, mut done, mut without_text) = (0_usize, 0_u64, 0_u64);
+    let mut noted = Noted::default();
     reader.read(&mut |rows, total| {
         for row in 0..rows.len() {
             let split = writes_split
@@ -203,6 +208,7 @@ fn write_users(
             });
             start += text.len();
         }
+        noted.merge(&rows.noted);
         done += rows.len() as u64;
         progress.update(Stage::Reading, done, total);
         Ok(())
@@ -246,6 +252,7 @@ fn write_users(
         split_rows: writes_split.then_some(split_rows),
         has_time: plan.has_time,
         users_hashed: plan.users_hashed,
+        noted,
         bytes,
     })
 }

@@ -15,7 +15,7 @@
 //! | [`import()`], [`import_git`], [`prose()`] | text from other tables, from git logs and from source code |
 //! | [`MemoryTable`] | a table in memory as a source |
 //! | [`BestAccuracy`], [`SyntheticSource`] | the synthetic population, and the best accuracy that a model of it can have |
-//! | [`CorpusStats`], [`Distribution`] | exact statistics of a corpus |
+//! | [`CorpusStats`], [`Distribution`], [`Noted`] | exact statistics of a corpus, and what its readers replaced, skipped or cut |
 //! | [`DataError`], [`Place`] | errors, which name a file and a row |
 //!
 //! # Notes
@@ -39,6 +39,7 @@ mod hash;
 mod import;
 mod limits;
 mod made_from;
+mod noted;
 mod path;
 mod places;
 mod private_vocab;
@@ -70,6 +71,7 @@ pub use grouped::{
 };
 pub use import::{ImportOptions, ImportSummary, import, import_git};
 pub use made_from::{FileRecord, MadeFromPeople, MadeKind};
+pub use noted::Noted;
 pub use places::Place as LocalPlace;
 pub use private_vocab::{PrivateSelection, PrivateVocabulary, SelectedWords, WordVotes};
 pub use progress::{NoProgress, Progress, Stage};

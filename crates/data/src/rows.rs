@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::error::{DataError, Place, bad_value};
+use crate::noted::Noted;
 use crate::source::OnRows;
 use crate::spec::Columns;
 
@@ -57,6 +58,8 @@ pub(crate) struct Rows {
     pub(crate) times: Vec<i64>,
     pub(crate) splits: Strings,
     pub(crate) places: Vec<u64>,
+    /// What the reader replaced, skipped or cut since the batch before.
+    pub(crate) noted: Noted,
     /// The file that they come from, if they come from one.
     pub(crate) file: Option<PathBuf>,
     /// Name of the time column, for errors.
@@ -139,5 +142,6 @@ impl Rows {
         self.times.clear();
         self.splits.clear();
         self.places.clear();
+        self.noted.clear();
     }
 }

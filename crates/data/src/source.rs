@@ -1,8 +1,10 @@
 //! Sources of rows, behind one function.
 
+pub(crate) mod coded;
 pub(crate) mod columns;
 mod csv;
 pub(crate) mod files;
+mod foreign;
 mod git;
 mod jsonl;
 pub(crate) mod lines;
@@ -22,6 +24,8 @@ use crate::progress::Progress;
 use crate::rows::Rows;
 use crate::spec::{Columns, GroupedSource, MemorySource, SourceSpec, SyntheticSource};
 use crate::synthetic::Population;
+
+use coded::Coded;
 
 pub use git::GitSource;
 pub use memory::MemoryTable;
@@ -115,7 +119,7 @@ impl<'a> Source<'a> {
             // A few hundred words per user, as drawn.
             Source::Synthetic(population) => Ok(4096 * population.num_users()),
             Source::Jsonl(files, _) | Source::Csv(files, ..) => {
-                files.iter().map(|file| files::size(file)).sum()
+                files.iter().map(|file| coded::unpacked_bytes(file)).sum()
             }
             // A log is no larger than that of the largest projects.
             Source::Git { .. } => Ok(1 << 30),
@@ -146,9 +150,9 @@ impl<'a> Source<'a> {
             Source::Grouped(files, columns) => read_parquet(files, *columns, on_rows),
             Source::Memory(table) => table.read(on_rows),
             Source::Jsonl(files, columns) => read_jsonl(files, *columns, on_rows),
-            Source::Csv(files, columns, delimiter) => {
-                each(files, &mut |file| csv::read(file, *columns, *delimiter, on_rows))
-            }
+            Source::Csv(files, columns, delimiter) => each_text(files, files::CSV, &mut |content| {
+                csv::read(content, *columns, *delimiter, on_rows)
+            }),
             Source::Git { path, commit, salt } => {
                 git::read(path, commit, &|address| pseudonym(salt, address), on_rows)
             }
@@ -159,7 +163,9 @@ impl<'a> Source<'a> {
 /// Objects may lack the time field, but a name that no object has is a mistake.
 fn read_jsonl(files: &[PathBuf], columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
     let mut timed = false;
-    each(files, &mut |file| jsonl::read(file, columns, &mut timed, on_rows))?;
+    each_text(files, files::JSONL, &mut |content| {
+        jsonl::read(content, columns, &mut timed, on_rows)
+    })?;
     match columns.time.filter(|_| !timed) {
         Some(time) => Err(invalid(
             "data.source.time",
@@ -189,19 +195,50 @@ fn read_parquet(files: &[PathBuf], columns: Columns<'_>, on_rows: &mut OnRows<'_
     })
 }
 
-/// Reads one file after another. Of several, some may be empty: programs that write in parts leave such files.
+/// Reads one file after another.
 fn each(files: &[PathBuf], read: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
-    let (mut found, mut empty) = (false, None);
+    let mut parts = Parts::default();
     for file in files {
-        match read(file) {
-            Ok(()) => found = true,
-            Err(error @ DataError::Empty { .. }) => empty = Some(error),
+        parts.add(read(file))?;
+    }
+    parts.finish()
+}
+
+/// Reads the contents of one text file after another; those of archives have names with these endings.
+fn each_text(
+    files: &[PathBuf],
+    extensions: &[&str],
+    read: &mut dyn FnMut(Coded<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut parts = Parts::default();
+    for file in files {
+        coded::each(file, extensions, &mut |content| parts.add(read(content)))?;
+    }
+    parts.finish()
+}
+
+/// The parts of a source. Of several, some may be empty: programs that write in parts leave such files.
+#[derive(Default)]
+struct Parts {
+    found: bool,
+    empty: Option<DataError>,
+}
+
+impl Parts {
+    fn add(&mut self, part: Result<()>) -> Result<()> {
+        match part {
+            Ok(()) => self.found = true,
+            Err(error @ DataError::Empty { .. }) => self.empty = Some(error),
             Err(error) => return Err(error),
         }
+        Ok(())
     }
-    match empty {
-        Some(error) if !found => Err(error),
-        _ => Ok(()),
+
+    fn finish(self) -> Result<()> {
+        match self.empty {
+            Some(error) if !self.found => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -229,13 +266,16 @@ pub(crate) fn read_columns(path: &Path, columns: Columns<'_>, on_rows: &mut OnRo
 }
 
 fn read_file(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("parquet") => parquet::read(path, columns, on_rows),
-        Some("jsonl" | "ndjson" | "json") => jsonl::read(path, columns, &mut false, on_rows),
-        Some("csv") => csv::read(path, columns, ',', on_rows),
-        Some("tsv") => csv::read(path, columns, '\t', on_rows),
+    let extension = files::extension(path);
+    if extension == "parquet" {
+        return parquet::read(path, columns, on_rows);
+    }
+    each_text(&[path.to_owned()], &[extension], &mut |content| match extension {
+        "jsonl" | "ndjson" | "json" => jsonl::read(content, columns, &mut false, on_rows),
+        "csv" => csv::read(content, columns, ',', on_rows),
+        "tsv" => csv::read(content, columns, '\t', on_rows),
         _ => match columns.user {
-            None => plain::read(path, columns, on_rows),
+            None => plain::read(content, columns, on_rows),
             Some(column) => Err(DataError::MissingColumn {
                 file: path.to_owned(),
                 key: "the settings",
@@ -243,19 +283,13 @@ fn read_file(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Res
                 found: Vec::new(),
             }),
         },
-    }
+    })
 }
 
 /// Formats, which follow from names, and contents of a public corpus.
 pub(crate) fn texts_identity(path: &Path, progress: &dyn Progress) -> Result<Identity> {
     let files = files::files(path, files::TEXTS)?;
-    let format = |file: &PathBuf| {
-        file.extension()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned()
-    };
-    let formats: Vec<String> = files.iter().map(format).collect();
+    let formats: Vec<&str> = files.iter().map(|file| files::extension(file)).collect();
     Ok(format!(
         "{} {}",
         formats.join(","),

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::noted::Noted;
 use undertone_text::{EosTargets, SpecialIds, Vocab, VocabProvenance};
 
 /// Counts of what a corpus holds, and of what was left out on the way.
@@ -29,6 +30,9 @@ pub struct CorpusStats {
     /// was counted have none.
     #[serde(default)]
     pub tokens_per_word: Option<f64>,
+    /// Counts of what readers replaced, skipped or cut, by kind.
+    #[serde(default, skip_serializing_if = "Noted::is_empty")]
+    pub noted: Noted,
     /// The training partition.
     pub train: PartitionStats,
     /// The validation partition.

@@ -15,6 +15,7 @@ use tempfile::NamedTempFile;
 use super::Removed;
 use crate::error::{Result, io};
 use crate::file;
+use crate::source::coded;
 use crate::source::lines::Lines;
 use crate::source::parquet::Opened;
 
@@ -68,19 +69,22 @@ fn parquet(from: &Path, removed: &Removed, output: &NamedTempFile, to: &Path) ->
 
 /// `blank`: whether a line without content is a row.
 fn lines(from: &Path, removed: &Removed, output: &NamedTempFile, blank: bool, to: &Path) -> Result<u64> {
-    let mut lines = Lines::open(from)?;
     let mut writer = BufWriter::with_capacity(1 << 18, output.as_file());
     let (mut row, mut kept) = (0, 0);
-    while let Some((_, line)) = lines.next()? {
-        if !blank && line.trim_ascii().is_empty() {
-            continue;
+    coded::each(from, &[], &mut |content| {
+        let mut lines = Lines::of(content);
+        while let Some((_, line)) = lines.next()? {
+            if !blank && line.trim_ascii().is_empty() {
+                continue;
+            }
+            if !removed.contains(row) {
+                writer.write_all(line).map_err(io("write", to))?;
+                kept += 1;
+            }
+            row += 1;
         }
-        if !removed.contains(row) {
-            writer.write_all(line).map_err(io("write", to))?;
-            kept += 1;
-        }
-        row += 1;
-    }
+        Ok(())
+    })?;
     writer.flush().map_err(io("write", to))?;
     Ok(kept)
 }

@@ -1,17 +1,17 @@
 //! Separated values with a header line.
 
 use std::cell::Cell;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::rc::Rc;
 
 use csv::{ErrorKind, ReaderBuilder, StringRecord};
 
-use crate::error::{DataError, Place, Result, bad_value, empty, io, quoted};
+use crate::error::{DataError, Place, Result, bad_value, empty, quoted};
 use crate::limits::{MAX_LINE_BYTES, MAX_TEXT_BYTES};
 use crate::rows::{NO_TIME, Rows};
 use crate::source::OnRows;
+use crate::source::coded::Coded;
 use crate::spec::Columns;
 use crate::time::parse_date;
 
@@ -22,8 +22,8 @@ const MAX_HEADER_BYTES: u64 = 1 << 20;
 
 /// A file of which no byte beyond `end` is read: `end` moves on with every record, so an open quote cannot gather the whole
 /// file in memory.
-struct Bounded {
-    file: File,
+struct Bounded<'a> {
+    file: Coded<'a>,
     read: u64,
     bound: Rc<Bound>,
 }
@@ -34,7 +34,7 @@ struct Bound {
     exceeded: Cell<bool>,
 }
 
-impl Read for Bounded {
+impl Read for Bounded<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let left = self.bound.end.get().saturating_sub(self.read);
         let length = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -49,19 +49,20 @@ impl Read for Bounded {
 }
 
 pub(crate) fn read(
-    path: &Path,
+    content: Coded<'_>,
     columns: Columns<'_>,
     delimiter: char,
     on_rows: &mut OnRows<'_>,
 ) -> Result<()> {
-    let file = File::open(path).map_err(io("read", path))?;
+    content.refuse_markup()?;
+    let path = &content.path().to_owned();
     let bound = Rc::new(Bound::default());
     bound.end.set(MAX_HEADER_BYTES);
     let mut reader = ReaderBuilder::new()
         .delimiter(delimiter as u8)
         .buffer_capacity(BUFFER_BYTES)
         .from_reader(Bounded {
-            file,
+            file: content,
             read: 0,
             bound: bound.clone(),
         });

@@ -43,10 +43,9 @@ pub(crate) fn files(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
             if is_record(&name) {
                 continue;
             }
-            let extension = below.extension().and_then(|extension| extension.to_str());
             if kind.is_dir() {
                 folders.push(below);
-            } else if extension.is_some_and(|own| extensions.contains(&own)) {
+            } else if extensions.contains(&extension(&below)) {
                 // A link to nothing is an error: the part would be missing.
                 let file = fs::metadata(&below).map_err(io("read", &below))?;
                 if file.is_file() {
@@ -66,6 +65,17 @@ pub(crate) fn files(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     }
     found.sort_unstable();
     Ok(found)
+}
+
+/// The ending of a file's name that tells its format: of `posts.jsonl.gz` it is `jsonl`. Parquet packs its own pages.
+pub(crate) fn extension(path: &Path) -> &str {
+    let ending = |path| Path::extension(path).and_then(|ending| ending.to_str());
+    match ending(path) {
+        Some("gz" | "zst" | "zip") => (path.file_stem().map(Path::new).and_then(ending))
+            .filter(|&inner| inner != "parquet")
+            .unwrap_or_default(),
+        other => other.unwrap_or_default(),
+    }
 }
 
 /// A digest of the contents of these files, in their order: renaming that keeps the order changes nothing.

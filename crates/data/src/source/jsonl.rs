@@ -8,6 +8,7 @@ use crate::error::{DataError, Place, Result, bad_value, empty, quoted};
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{NO_TIME, Rows};
 use crate::source::OnRows;
+use crate::source::coded::Coded;
 use crate::source::lines::Lines;
 use crate::spec::Columns;
 use crate::time::parse_date;
@@ -15,12 +16,14 @@ use object::{Field, Line, Object};
 
 /// Reads a file. `timed` becomes true where an object has the time field, be it null.
 pub(crate) fn read(
-    path: &Path,
+    content: Coded<'_>,
     columns: Columns<'_>,
     timed: &mut bool,
     on_rows: &mut OnRows<'_>,
 ) -> Result<()> {
-    let mut lines = Lines::open(path)?;
+    content.refuse_markup()?;
+    let path = &content.path().to_owned();
+    let mut lines = Lines::of(content);
     let mut rows = Rows::of_lines(path, columns);
     let mut object = Object::of([columns.user, Some(columns.text), columns.time, columns.split]);
     let mut found = false;

@@ -34,12 +34,12 @@ const MAX_EXPANSION: u64 = 1000;
 const ROW_BYTES: u64 = 40;
 
 /// Bytes to which a file of `size` bytes may expand.
-fn max_expanded(size: u64) -> u64 {
+pub(crate) fn max_expanded(size: u64) -> u64 {
     EXPANSION_BYTES.max(size.saturating_mul(MAX_EXPANSION))
 }
 
 /// The message about a file that expands beyond that.
-fn too_large() -> String {
+pub(crate) fn too_large() -> String {
     format!(
         "it expands to more than {} MiB and {MAX_EXPANSION} times its size",
         EXPANSION_BYTES >> 20

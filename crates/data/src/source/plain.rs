@@ -1,16 +1,16 @@
 //! Plain text: every line is a row without a user.
 
-use std::path::Path;
-
 use crate::error::{Place, Result, bad_value, empty};
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{NO_TIME, Rows};
 use crate::source::OnRows;
+use crate::source::coded::Coded;
 use crate::source::lines::Lines;
 use crate::spec::Columns;
 
-pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
-    let mut lines = Lines::open(path)?;
+pub(crate) fn read(content: Coded<'_>, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
+    let path = &content.path().to_owned();
+    let mut lines = Lines::of(content);
     let mut rows = Rows::of_lines(path, columns);
     let mut found = false;
     while let Some((number, line)) = lines.next()? {

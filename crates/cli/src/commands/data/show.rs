@@ -7,8 +7,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use undertone_data::{
-    BestAccuracy, Corpus, CorpusStats, Distribution, ImportSummary, PartitionStats, Progress, Stage, Vocab,
-    WordCounts,
+    BestAccuracy, Corpus, CorpusStats, Distribution, ImportSummary, Noted, PartitionStats, Progress, Stage,
+    Vocab, WordCounts,
 };
 use undertone_present::numbers::grouped;
 
@@ -80,7 +80,7 @@ impl<'a> Described<'a> {
 /// A corpus as text for readers.
 pub(super) fn described(corpus: &Corpus) -> String {
     let stats = corpus.stats();
-    let mut text = facts([
+    let mut rows = vec![
         ("source", stats.source.clone()),
         ("digest", corpus.digest()[..16].to_owned()),
         (
@@ -119,7 +119,9 @@ pub(super) fn described(corpus: &Corpus) -> String {
                 grouped(stats.tokens_capped)
             ),
         ),
-    ]);
+    ];
+    rows.extend(noted(&stats.noted));
+    let mut text = facts(rows);
     text.push_str("\n\n");
     text.push_str(&partitions(stats));
     if let Some(best) = corpus.best_accuracy() {
@@ -137,6 +139,11 @@ pub(super) fn described(corpus: &Corpus) -> String {
     text.push_str("\n\n");
     text.push_str(&histogram(&stats.train.examples_per_user));
     text
+}
+
+/// What readers replaced, skipped or cut; one row for each kind.
+fn noted(noted: &Noted) -> impl Iterator<Item = (&str, String)> {
+    noted.iter().map(|(kind, count)| (kind, grouped(count)))
 }
 
 fn partitions(stats: &CorpusStats) -> String {
@@ -232,6 +239,7 @@ pub(super) fn imported(summary: &ImportSummary, path: &Path) -> String {
         }
         None => rows.push(("split column", "none".to_owned())),
     }
+    rows.extend(noted(&summary.noted));
     let note = "The users are pseudonymous, not anonymous: their text is unchanged.";
     format!("{}\n{note}", facts(rows))
 }
