@@ -325,6 +325,10 @@ impl<'a> Looked<'a> {
     /// The larger of the bounds of the two directions.
     fn larger(&self, of: impl Fn(usize) -> f64) -> f64 {
         let answer = of(0);
+        // At epsilon 0 delta is the distance in total variation, which is equal in both.
+        if matches!(self.target, Solve::Epsilon(0.0)) {
+            return answer;
+        }
         // The other direction is usually the more private one by far: then a coarse bound settles it.
         let second = self.second.get_or_init(|| {
             let direction = &self.directions[1];
