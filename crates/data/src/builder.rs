@@ -16,6 +16,7 @@ use crate::error::{DataError, Result, no_usable_text};
 use crate::examples::{Measure, cut_rows};
 use crate::file::Spool;
 use crate::hash::{evaluation_place, hash_bytes, head, hex};
+use crate::names::UserNames;
 use crate::noted::Noted;
 use crate::progress::{Progress, Stage, proceed};
 use crate::random::Stream;
@@ -57,6 +58,7 @@ pub(crate) fn build(
     progress: &dyn Progress,
 ) -> Result<(CorpusStats, Option<BestAccuracy>)> {
     let mut spooled = spool(source, vocab, spec, scratch_dir, progress)?;
+    let names = UserNames::of(&spooled.users, spooled.records.iter().map(|record| record.user));
     // Stable: rows of a user at the same time (or without one) keep the order of the source.
     spooled
         .records
@@ -148,6 +150,7 @@ pub(crate) fn build(
         rows: spooled.rows,
         users: total_users,
         users_without_text,
+        names,
         users_below_minimum: dropped.users,
         examples_capped: dropped.examples,
         tokens_capped: dropped.tokens,

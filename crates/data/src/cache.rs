@@ -412,6 +412,7 @@ mod tests {
             examples_capped: 0,
             tokens_capped: 0,
             noted: crate::noted::Noted::default(),
+            names: crate::names::UserNames::default(),
             train: part(),
             validation: part(),
             test: part(),

@@ -173,11 +173,16 @@ impl WordCounts {
 
 /// The partition of a row, or an error that names the row.
 pub(crate) fn assign(splitter: &Splitter, rows: &Rows, row: usize) -> Result<Split> {
+    assign_as(splitter, rows, row, rows.users.get(row))
+}
+
+/// The partition of a row whose user has this name.
+pub(crate) fn assign_as(splitter: &Splitter, rows: &Rows, row: usize, user: &str) -> Result<Split> {
     if matches!(splitter, Splitter::Time { .. }) {
         rows.need_time(row, "a split by time")?;
     }
     splitter
-        .assign(rows.users.get(row), rows.times[row], rows.split(row))
+        .assign(user, rows.times[row], rows.split(row))
         .map_err(|got| {
             let expected = "\"train\", \"validation\" or \"test\"".to_owned();
             rows.bad(row, "split column".to_owned(), expected, quoted(got))

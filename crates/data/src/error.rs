@@ -131,6 +131,22 @@ pub enum DataError {
         /// The next step.
         help: &'static str,
     },
+    /// A file or stream of Arrow cannot be decoded.
+    #[error("{} is not a readable Arrow file or stream (cut off, damaged, or in a different format): {}", file.display(), words(detail))]
+    BadArrow {
+        /// The file.
+        file: PathBuf,
+        /// The reason for the refusal.
+        detail: String,
+    },
+    /// An SQLite file cannot be read.
+    #[error("{} is not a usable SQLite database: {}", file.display(), words(detail))]
+    BadDatabase {
+        /// The file.
+        file: PathBuf,
+        /// The reason for the refusal.
+        detail: String,
+    },
     /// A file is larger than this program reads, or no regular file.
     #[error("{}: expected a regular file of at most {limit} bytes, got {got}", path.display())]
     TooLarge {

@@ -1,5 +1,8 @@
 //! Any source to one user-partitioned Parquet file that can be handed on.
 
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +16,12 @@ use parquet::file::properties::WriterProperties;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use crate::count::assign;
-use crate::error::{Result, io, no_usable_text};
+use crate::count::assign_as;
+use crate::error::{Result, invalid, io, no_usable_text, quoted};
 use crate::file::{Spool, parent, persist, refuse_existing};
 use crate::hash::pseudonym;
 use crate::made_from::{self, MadeFromPeople, people_of};
+use crate::names::{Chosen, UserNames};
 use crate::noted::Noted;
 use crate::progress::{Progress, Stage};
 use crate::rows::{NO_TIME, number};
@@ -25,6 +29,9 @@ use crate::source::{GitSource, Source};
 use crate::spec::{CorpusSpec, SourceSpec, SplitSpec, name_of_text};
 use crate::split::Split;
 use crate::splitter::Splitter;
+
+#[cfg(feature = "sqlite")]
+pub use sqlite::import_sqlite;
 
 /// Rows of one batch and of one row group of the written file.
 const BATCH_ROWS: usize = 8192;
@@ -37,6 +44,10 @@ pub struct ImportOptions<'a> {
     pub salt: &'a [u8],
     /// Keeps the users of a table as they are. Authors of a git log are always hashed, synthetic users never.
     pub keep_user_ids: bool,
+    /// Takes names that differ only in case, outer white space, characters without width or normal form for one user, under that form.
+    pub join_users: bool,
+    /// Leaves out the rows of these users, such as `[deleted]`. A name that no row has is an error.
+    pub drop_users: &'a [String],
     /// Writes a split column by this rule; without one, the source's split column is copied, if it has one.
     pub split: Option<SplitSpec>,
     /// Declares that the text is public. Without it, or where the record of the source says otherwise, a record beside the file says that it
@@ -53,6 +64,12 @@ pub struct ImportSummary {
     pub rows: u64,
     /// Rows left out because they have no text.
     pub rows_without_text: u64,
+    /// Rows left out because their user is dropped.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rows_dropped: u64,
+    /// Names of users that may not be one person each.
+    #[serde(default, skip_serializing_if = "UserNames::is_empty")]
+    pub names: UserNames,
     /// Users written.
     pub users: u64,
     /// Rows of the training, validation and test partition, where a split column was written.
@@ -61,11 +78,19 @@ pub struct ImportSummary {
     pub has_time: bool,
     /// `true` if users were replaced by salted hashes.
     pub users_hashed: bool,
+    /// Names of the first pieces that were skipped, such as ids of commits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<String>,
     /// Counts of what readers replaced, skipped or cut, by kind.
     #[serde(default, skip_serializing_if = "Noted::is_empty")]
     pub noted: Noted,
     /// Size of the file.
     pub bytes: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 struct Record {
@@ -179,18 +204,22 @@ fn write_users(
     let mut users: Vec<Box<str>> = Vec::new();
     let mut numbers: HashMap<Box<str>, u32> = HashMap::new();
     let (mut start, mut done, mut without_text) = (0_usize, 0_u64, 0_u64);
-    let mut noted = Noted::default();
+    let (mut noted, mut skipped) = (Noted::default(), Vec::new());
+    let mut chosen = Chosen::new(options.join_users, options.drop_users);
+    let mut form = String::new();
     reader.read(&mut |rows, total| {
         for row in 0..rows.len() {
+            let Some(name) = chosen.name(rows.users.get(row), &mut form) else {
+                continue;
+            };
             let split = writes_split
-                .then(|| assign(&plan.splitter, rows, row))
+                .then(|| assign_as(&plan.splitter, rows, row, name))
                 .transpose()?;
             let text = rows.texts.get(row);
             if text.trim().is_empty() {
                 without_text += 1;
                 continue;
             }
-            let name = rows.users.get(row);
             let user = number(&mut numbers, name);
             if user as usize == users.len() {
                 users.push(match hashes {
@@ -209,11 +238,23 @@ fn write_users(
             start += text.len();
         }
         noted.merge(&rows.noted);
+        skipped.extend_from_slice(&rows.skipped);
         done += rows.len() as u64;
         progress.update(Stage::Reading, done, total);
         Ok(())
     })?;
-    drop(numbers);
+    if let Some(name) = chosen.unseen() {
+        return Err(invalid(
+            "--drop-user",
+            "the name of a user of the source",
+            format!("{}, whom no row names", quoted(name)),
+        ));
+    }
+    let mut names = vec![Box::default(); users.len()];
+    numbers
+        .into_iter()
+        .for_each(|(name, number)| names[number as usize] = name);
+    let names = UserNames::of(&names, records.iter().map(|record| record.user));
     if records.is_empty() {
         return Err(no_usable_text(plan.origin.clone(), users.len() as u64, done));
     }
@@ -248,10 +289,13 @@ fn write_users(
     Ok(ImportSummary {
         rows: records.len() as u64,
         rows_without_text: without_text,
+        rows_dropped: chosen.rows_dropped,
+        names,
         users: users.len() as u64,
         split_rows: writes_split.then_some(split_rows),
         has_time: plan.has_time,
         users_hashed: plan.users_hashed,
+        skipped,
         noted,
         bytes,
     })

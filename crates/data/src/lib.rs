@@ -39,6 +39,7 @@ mod hash;
 mod import;
 mod limits;
 mod made_from;
+mod names;
 mod noted;
 mod path;
 mod places;
@@ -69,13 +70,18 @@ pub use grouped::{
     GroupOptions, Grouped, GroupedManifest, GroupedRow, Grouper, GrouperOptions, Shard, StreamOptions,
     UserRows, UserStream, group,
 };
+#[cfg(feature = "sqlite")]
+pub use import::import_sqlite;
 pub use import::{ImportOptions, ImportSummary, import, import_git};
 pub use made_from::{FileRecord, MadeFromPeople, MadeKind};
+pub use names::UserNames;
 pub use noted::Noted;
 pub use places::Place as LocalPlace;
 pub use private_vocab::{PrivateSelection, PrivateVocabulary, SelectedWords, WordVotes};
 pub use progress::{NoProgress, Progress, Stage};
 pub use prose::{ProseSummary, prose};
+#[cfg(feature = "sqlite")]
+pub use source::SqliteSource;
 pub use source::{GitSource, MemoryTable};
 pub use spec::{
     CorpusSpec, CsvSource, GroupedSource, Keep, MemorySource, SourceSpec, SplitSpec, SyntheticSource,

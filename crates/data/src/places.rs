@@ -96,6 +96,7 @@ impl SourceSpec {
             return Ok(Vec::new());
         };
         let extensions = match self {
+            SourceSpec::Arrow(_) => files::ARROW,
             SourceSpec::Jsonl(_) => files::JSONL,
             SourceSpec::Csv(_) => files::CSV,
             _ => files::PARQUET,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{DataError, Place, bad_value};
 use crate::noted::Noted;
 use crate::source::OnRows;
+use crate::source::hive::Given;
 use crate::spec::Columns;
 
 /// The number of a name, in the order in which the names come.
@@ -19,7 +20,7 @@ pub(crate) fn number(numbers: &mut HashMap<Box<str>, u32>, name: &str) -> u32 {
 }
 
 /// Strings in one allocation.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Strings {
     bytes: String,
     ends: Vec<usize>,
@@ -60,6 +61,8 @@ pub(crate) struct Rows {
     pub(crate) places: Vec<u64>,
     /// What the reader replaced, skipped or cut since the batch before.
     pub(crate) noted: Noted,
+    /// Names of pieces that the reader skipped since the batch before, such as ids of commits: the first ones.
+    pub(crate) skipped: Vec<String>,
     /// The file that they come from, if they come from one.
     pub(crate) file: Option<PathBuf>,
     /// Name of the time column, for errors.
@@ -136,6 +139,39 @@ impl Rows {
         Err(self.bad(row, what, expected, "no time".to_owned()))
     }
 
+    /// These rows with the values that folders give.
+    pub(crate) fn with(&self, given: &Given) -> Rows {
+        let repeated = |value: &str| {
+            let mut all = Strings::default();
+            (0..self.len()).for_each(|_| all.push(value));
+            all
+        };
+        let (users, splits) = (given.user.as_deref(), given.split.as_deref());
+        let time = |&own: &i64| match given.time {
+            Some(time) if own == NO_TIME => time,
+            _ => own,
+        };
+        Rows {
+            users: users.map_or_else(|| self.users.clone(), repeated),
+            texts: self.texts.clone(),
+            times: self.times.iter().map(time).collect(),
+            splits: splits.map_or_else(|| self.splits.clone(), repeated),
+            places: self.places.clone(),
+            noted: self.noted.clone(),
+            skipped: self.skipped.clone(),
+            file: self.file.clone(),
+            time_column: self.time_column.clone(),
+            lines: self.lines,
+        }
+    }
+
+    /// Bytes of users, texts and splits.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn bytes(&self) -> u64 {
+        let of = |strings: &Strings| strings.bytes.len() as u64;
+        of(&self.users) + of(&self.texts) + of(&self.splits)
+    }
+
     pub(crate) fn clear(&mut self) {
         self.users.clear();
         self.texts.clear();
@@ -143,5 +179,6 @@ impl Rows {
         self.splits.clear();
         self.places.clear();
         self.noted.clear();
+        self.skipped.clear();
     }
 }

@@ -1,16 +1,22 @@
 //! Sources of rows, behind one function.
 
+mod arrow;
 pub(crate) mod coded;
 pub(crate) mod columns;
 mod csv;
 pub(crate) mod files;
 mod foreign;
 mod git;
+pub(crate) mod hive;
 mod jsonl;
 pub(crate) mod lines;
 mod memory;
 pub(crate) mod parquet;
 mod plain;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+#[cfg(test)]
+mod tables;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +35,8 @@ use coded::Coded;
 
 pub use git::GitSource;
 pub use memory::MemoryTable;
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteSource;
 
 /// Receives batches; the `Option<u64>` is the total number of rows, where the source knows it.
 pub(crate) type OnRows<'a> = dyn FnMut(&Rows, Option<u64>) -> Result<()> + 'a;
@@ -38,6 +46,7 @@ pub(crate) type OnRows<'a> = dyn FnMut(&Rows, Option<u64>) -> Result<()> + 'a;
 pub(crate) enum Source<'a> {
     Synthetic(Box<Population>),
     Parquet(Vec<PathBuf>, Columns<'a>),
+    Arrow(Vec<PathBuf>, Columns<'a>),
     Jsonl(Vec<PathBuf>, Columns<'a>),
     Csv(Vec<PathBuf>, Columns<'a>, char),
     /// The log of a git repository, which only an import reads.
@@ -46,6 +55,9 @@ pub(crate) enum Source<'a> {
         commit: String,
         salt: &'a [u8],
     },
+    /// Rows of a query, which only an import reads.
+    #[cfg(feature = "sqlite")]
+    Sqlite(&'a SqliteSource),
     Grouped(Vec<PathBuf>, Columns<'static>),
     Memory(&'a MemoryTable),
 }
@@ -69,6 +81,11 @@ impl<'a> Source<'a> {
             SourceSpec::Parquet(source) => {
                 let (files, identity) = table(&source.path, files::PARQUET)?;
                 Ok((Source::Parquet(files, source.columns()), identity))
+            }
+            SourceSpec::Arrow(source) => {
+                let files = arrow::files(&expand("data.source.path", &source.path, base)?)?;
+                let identity = files::identity(&files, progress)?;
+                Ok((Source::Arrow(files, source.columns()), identity))
             }
             SourceSpec::Jsonl(source) => {
                 let (files, identity) = table(&source.path, files::JSONL)?;
@@ -118,9 +135,12 @@ impl<'a> Source<'a> {
         match self {
             // A few hundred words per user, as drawn.
             Source::Synthetic(population) => Ok(4096 * population.num_users()),
+            Source::Arrow(files, _) => files.iter().map(|file| files::size(file)).sum(),
             Source::Jsonl(files, _) | Source::Csv(files, ..) => {
                 files.iter().map(|file| coded::unpacked_bytes(file)).sum()
             }
+            #[cfg(feature = "sqlite")]
+            Source::Sqlite(source) => files::size(&source.path),
             // A log is no larger than that of the largest projects.
             Source::Git { .. } => Ok(1 << 30),
             Source::Parquet(files, columns) => text_bytes(files, *columns),
@@ -149,10 +169,16 @@ impl<'a> Source<'a> {
             Source::Parquet(files, columns) => read_parquet(files, *columns, on_rows),
             Source::Grouped(files, columns) => read_parquet(files, *columns, on_rows),
             Source::Memory(table) => table.read(on_rows),
+            #[cfg(feature = "sqlite")]
+            Source::Sqlite(source) => sqlite::read(source, on_rows),
+            Source::Arrow(files, columns) => each(files, *columns, on_rows, &mut arrow::read),
             Source::Jsonl(files, columns) => read_jsonl(files, *columns, on_rows),
-            Source::Csv(files, columns, delimiter) => each_text(files, files::CSV, &mut |content| {
-                csv::read(content, *columns, *delimiter, on_rows)
-            }),
+            Source::Csv(files, columns, delimiter) => {
+                let mut read = |content: Coded<'_>, columns: Columns<'_>, on_rows: &mut OnRows<'_>| {
+                    csv::read(content, columns, *delimiter, on_rows)
+                };
+                each_text(files, files::CSV, *columns, on_rows, &mut read)
+            }
             Source::Git { path, commit, salt } => {
                 git::read(path, commit, &|address| pseudonym(salt, address), on_rows)
             }
@@ -163,9 +189,11 @@ impl<'a> Source<'a> {
 /// Objects may lack the time field, but a name that no object has is a mistake.
 fn read_jsonl(files: &[PathBuf], columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
     let mut timed = false;
-    each_text(files, files::JSONL, &mut |content| {
+    let mut read = |content: Coded<'_>, columns: Columns<'_>, on_rows: &mut OnRows<'_>| {
         jsonl::read(content, columns, &mut timed, on_rows)
-    })?;
+    };
+    each_text(files, files::JSONL, columns, on_rows, &mut read)?;
+    timed |= files.iter().any(|file| hive::gives_time(file, columns));
     match columns.time.filter(|_| !timed) {
         Some(time) => Err(invalid(
             "data.source.time",
@@ -183,23 +211,28 @@ fn text_bytes(files: &[PathBuf], columns: Columns<'_>) -> Result<u64> {
 }
 
 fn read_parquet(files: &[PathBuf], columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
-    if let [file] = files {
-        return parquet::read(file, columns, on_rows);
+    if files.len() == 1 {
+        return each(files, columns, on_rows, &mut parquet::read);
     }
     let total = files
         .iter()
         .map(|file| parquet::num_rows(file))
         .try_fold(0, |sum: u64, rows| Ok::<_, DataError>(sum.saturating_add(rows?)))?;
-    each(files, &mut |file| {
-        parquet::read(file, columns, &mut |rows, _| on_rows(rows, Some(total)))
-    })
+    let on_rows: &mut OnRows<'_> = &mut |rows, _| on_rows(rows, Some(total));
+    each(files, columns, on_rows, &mut parquet::read)
 }
 
 /// Reads one file after another.
-fn each(files: &[PathBuf], read: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
+fn each(
+    files: &[PathBuf],
+    columns: Columns<'_>,
+    on_rows: &mut OnRows<'_>,
+    read: &mut dyn FnMut(&Path, Columns<'_>, &mut OnRows<'_>) -> Result<()>,
+) -> Result<()> {
     let mut parts = Parts::default();
     for file in files {
-        parts.add(read(file))?;
+        let mut read = |columns: Columns<'_>, on_rows: &mut OnRows<'_>| read(file, columns, on_rows);
+        parts.add(hive::read(file, columns, &mut read, on_rows))?;
     }
     parts.finish()
 }
@@ -208,11 +241,18 @@ fn each(files: &[PathBuf], read: &mut dyn FnMut(&Path) -> Result<()>) -> Result<
 fn each_text(
     files: &[PathBuf],
     extensions: &[&str],
-    read: &mut dyn FnMut(Coded<'_>) -> Result<()>,
+    columns: Columns<'_>,
+    on_rows: &mut OnRows<'_>,
+    read: &mut dyn FnMut(Coded<'_>, Columns<'_>, &mut OnRows<'_>) -> Result<()>,
 ) -> Result<()> {
     let mut parts = Parts::default();
     for file in files {
-        coded::each(file, extensions, &mut |content| parts.add(read(content)))?;
+        let mut read = |columns: Columns<'_>, on_rows: &mut OnRows<'_>| {
+            coded::each(file, extensions, &mut |content| {
+                parts.add(read(content, columns, on_rows))
+            })
+        };
+        hive::read(file, columns, &mut read, on_rows)?;
     }
     parts.finish()
 }
@@ -258,11 +298,13 @@ pub(crate) fn read_columns(path: &Path, columns: Columns<'_>, on_rows: &mut OnRo
     let files = files::files(path, files::TEXTS)?;
     // The number of rows is known of one file, not of several of several kinds.
     let single = files.len() == 1;
-    each(&files, &mut |file| {
-        read_file(file, columns, &mut |rows, total| {
+    let mut parts = Parts::default();
+    for file in &files {
+        parts.add(read_file(file, columns, &mut |rows, total| {
             on_rows(rows, total.filter(|_| single))
-        })
-    })
+        }))?;
+    }
+    parts.finish()
 }
 
 fn read_file(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
@@ -270,7 +312,10 @@ fn read_file(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Res
     if extension == "parquet" {
         return parquet::read(path, columns, on_rows);
     }
-    each_text(&[path.to_owned()], &[extension], &mut |content| match extension {
+    if files::ARROW.contains(&extension) {
+        return arrow::read(path, columns, on_rows);
+    }
+    let mut read = |content: Coded<'_>, columns: Columns<'_>, on_rows: &mut OnRows<'_>| match extension {
         "jsonl" | "ndjson" | "json" => jsonl::read(content, columns, &mut false, on_rows),
         "csv" => csv::read(content, columns, ',', on_rows),
         "tsv" => csv::read(content, columns, '\t', on_rows),
@@ -283,7 +328,8 @@ fn read_file(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Res
                 found: Vec::new(),
             }),
         },
-    })
+    };
+    each_text(&[path.to_owned()], &[extension], columns, on_rows, &mut read)
 }
 
 /// Formats, which follow from names, and contents of a public corpus.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::names::UserNames;
 use crate::noted::Noted;
 use undertone_text::{EosTargets, SpecialIds, Vocab, VocabProvenance};
 
@@ -33,6 +34,9 @@ pub struct CorpusStats {
     /// Counts of what readers replaced, skipped or cut, by kind.
     #[serde(default, skip_serializing_if = "Noted::is_empty")]
     pub noted: Noted,
+    /// Names of users that may not be one person each. Caches written before they were looked at have none.
+    #[serde(default, skip_serializing_if = "UserNames::is_empty")]
+    pub names: UserNames,
     /// The training partition.
     pub train: PartitionStats,
     /// The validation partition.

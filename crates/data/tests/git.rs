@@ -68,6 +68,8 @@ impl Repository {
         let options = ImportOptions {
             salt: b"salt",
             keep_user_ids: true,
+            join_users: false,
+            drop_users: &[],
             split,
             public: false,
             overwrite: true,
@@ -267,4 +269,120 @@ fn pipes_in_place_of_files_do_not_block_an_import() {
     fs::remove_file(repository.path().join(".mailmap")).unwrap();
     pipe(&repository.path().join(".git/HEAD"));
     fails(&repository, "git rev-parse failed");
+}
+
+impl Repository {
+    /// Commits a message of these bytes, which the repository's settings take for text of their encoding.
+    fn commit_bytes(&self, message: &[u8], settings: &[&str], time: &str) {
+        let file = self.folder.path("message");
+        fs::write(&file, message).unwrap();
+        let file = file.to_str().unwrap().to_owned();
+        let commit = ["commit", "-q", "--allow-empty", "--cleanup=verbatim", "-F", &file];
+        self.git(&[settings, &commit].concat(), "a@example.org", time);
+    }
+
+    fn words(&self) -> Vec<String> {
+        self.import(None).unwrap();
+        let text = "source = { kind = \"parquet\", path = \"log.parquet\", time = \"timestamp\" }\n\
+                    split = { kind = \"held_out_users\", validation = 0.0, test = 0.0 }\n\
+                    vocabulary = { kind = \"training_data\", size = 99 }";
+        texts(&self.folder.open(text), Split::Train).concat()
+    }
+}
+
+#[test]
+fn no_setting_of_git_changes_the_letters_of_a_message() {
+    // In GBK and in ISO 8859-1.
+    let chinese = b"\xd0\xde\xb8\xb4 the login page";
+    let latin = b"the caf\xe9 menu";
+    let expected = [
+        "修复 and the café menu <eos>",
+        "修复 the login page <eos>",
+        "the café menu <eos>",
+    ];
+    for (key, value) in [
+        ("core.bare", "false"),
+        ("i18n.logOutputEncoding", "GBK"),
+        ("i18n.logOutputEncoding", "ISO-8859-1"),
+        ("i18n.commitEncoding", "GBK"),
+        ("i18n.commitEncoding", "windows-1252"),
+        ("i18n.logOutputEncoding", "no such encoding"),
+        ("include.path", "../settings"),
+        ("color.ui", "always"),
+        ("notes.displayRef", "refs/notes/*"),
+    ] {
+        let repository = Repository::new();
+        repository.commit("修复 and the café menu", "a@example.org", "@1000 +0000");
+        repository.git(
+            &["notes", "add", "-m", "a noted word"],
+            "a@example.org",
+            "@1000 +0000",
+        );
+        repository.commit_bytes(chinese, &["-c", "i18n.commitEncoding=GBK"], "@2000 +0000");
+        repository.commit_bytes(latin, &["-c", "i18n.commitEncoding=ISO-8859-1"], "@3000 +0000");
+        fs::write(
+            repository.path().join("settings"),
+            "[i18n]\nlogOutputEncoding = windows-1252\n",
+        )
+        .unwrap();
+        repository.git(&["config", key, value], "", "@0 +0000");
+        assert_eq!(repository.words(), expected, "{key} = {value}");
+        assert!(repository.import(None).unwrap().noted.is_empty());
+    }
+}
+
+#[test]
+fn messages_that_are_not_utf8_and_commits_without_a_date_are_counted_and_named() {
+    let repository = Repository::new();
+    repository.commit("First words here", "a@example.org", "@1000 +0000");
+    // Git itself takes bytes that are not UTF-8 for ISO 8859-1, unless an encoding is named, though it be none.
+    repository.commit_bytes(b"the caf\xe9 menu", &[], "@2000 +0000");
+    repository.commit_bytes(
+        b"one caf\xe9 more",
+        &["-c", "i18n.commitEncoding=nowhere"],
+        "@3000 +0000",
+    );
+    let output = |arguments: &[&str], input: &str| {
+        let mut child = Command::new("git")
+            .arg("-C")
+            .arg(repository.path())
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{arguments:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let tree = output(&["rev-parse", "HEAD^{tree}"], "");
+    let mut lost = Vec::new();
+    for author in [
+        "Someone <a@example.org> yesterday",
+        "Someone <a@example.org>",
+        "Someone <a@example.org> 99999999999999999999999 +0000",
+        "Someone",
+    ] {
+        let parent = output(&["rev-parse", "HEAD"], "");
+        let commit = format!(
+            "tree {tree}\nparent {parent}\nauthor {author}\ncommitter Someone <a@example.org> 4000 +0000\n\nLost words here\n"
+        );
+        let id = output(
+            &["hash-object", "-t", "commit", "-w", "--literally", "--stdin"],
+            &commit,
+        );
+        repository.git(&["update-ref", "HEAD", &id], "", "@0 +0000");
+        lost.push(id);
+    }
+    repository.commit("Last words here", "a@example.org", "@5000 +0000");
+    let summary = repository.import(None).unwrap();
+    assert_eq!((summary.rows, summary.users), (4, 1));
+    assert_eq!(summary.skipped, lost);
+    let noted: Vec<_> = summary.noted.iter().collect();
+    let expected = [
+        ("commits without a readable date skipped", 4),
+        ("messages that are not valid UTF-8, with replaced letters", 1),
+    ];
+    assert_eq!(noted, expected);
 }

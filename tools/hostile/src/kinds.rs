@@ -37,7 +37,7 @@ pub enum Outcome {
 }
 
 /// Every kind.
-pub const KINDS: [Kind; 32] = [
+pub const KINDS: [Kind; 33] = [
     Kind {
         name: "config",
         syntax: Syntax::Toml,
@@ -251,6 +251,12 @@ pub const KINDS: [Kind; 32] = [
         name: "parquet",
         syntax: Syntax::Bytes,
         honest: &["rows.parquet"],
+        read: tables::table,
+    },
+    Kind {
+        name: "arrow",
+        syntax: Syntax::Bytes,
+        honest: &["rows.arrow", "rows-file.arrow"],
         read: tables::table,
     },
     Kind {

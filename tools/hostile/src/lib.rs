@@ -28,7 +28,8 @@ pub use world::World;
 const WORLD: &str = "UNDERTONE_HOSTILE_WORLD";
 
 /// Fuzz targets and the kinds of files that each reads: the first byte of an input chooses one of them, the rest is the file.
-pub const TARGETS: [(&str, &[&str]); 9] = [
+pub const TARGETS: [(&str, &[&str]); 10] = [
+    ("arrow_stream", &["arrow"]),
     (
         "run_directory",
         &[

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use arrow_ipc::writer::{FileWriter, StreamWriter};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use undertone_accounting::{Delta, Epsilon};
 use undertone_data::{
     CsvSource, GroupOptions, ImportOptions, NoProgress, PrivateSelection, SourceSpec, TokenizerKind,
@@ -274,6 +276,23 @@ impl World {
         Ok(world)
     }
 
+    /// The rows of the Parquet file as a stream and as a file of Arrow, in batches of 100 rows.
+    fn arrow(&self) -> Result<()> {
+        let rows = fs::File::open(self.path("rows.parquet"))?;
+        let rows = ParquetRecordBatchReaderBuilder::try_new(rows)?.with_batch_size(100);
+        let schema = rows.schema().clone();
+        let mut stream = StreamWriter::try_new(fs::File::create(self.path("rows.arrow"))?, &schema)?;
+        let mut file = FileWriter::try_new(fs::File::create(self.path("rows-file.arrow"))?, &schema)?;
+        for batch in rows.build()? {
+            let batch = batch?;
+            stream.write(&batch)?;
+            file.write(&batch)?;
+        }
+        stream.finish()?;
+        file.finish()?;
+        Ok(())
+    }
+
     fn tables(&self) -> Result<()> {
         let mut csv = "user_id,text,at,split\n".to_owned();
         let mut jsonl = String::new();
@@ -315,6 +334,8 @@ impl World {
         let options = ImportOptions {
             salt: b"salt",
             keep_user_ids: true,
+            join_users: false,
+            drop_users: &[],
             split: None,
             public: false,
             overwrite: false,
@@ -326,6 +347,7 @@ impl World {
             &options,
             &NoProgress,
         )?;
+        self.arrow()?;
         let options = GroupOptions {
             memory: GroupOptions::MIN_MEMORY,
             split: None,

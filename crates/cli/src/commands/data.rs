@@ -62,6 +62,18 @@ struct ImportArgs {
     /// Read the commits of the git log that are reachable from this commit.
     #[arg(long, default_value = "HEAD", value_name = "COMMIT", help_heading = "Source")]
     revision: String,
+    /// Read the rows of a query over this SQLite file, which is opened read-only.
+    #[arg(
+        long,
+        value_name = "FILE",
+        group = "which",
+        requires = "query",
+        help_heading = "Source"
+    )]
+    sqlite: Option<PathBuf>,
+    /// Take the rows of this statement, such as `select author as user_id, body as text from posts`.
+    #[arg(long, value_name = "SQL", requires = "sqlite", help_heading = "Source")]
+    query: Option<String>,
     /// Write this Parquet file.
     #[arg(long, short, value_name = "FILE", help_heading = NO_GROUP)]
     output: PathBuf,
@@ -79,6 +91,12 @@ struct ImportArgs {
     /// Keep the user ids of a table instead of hashing them. The authors of a git log are always hashed.
     #[arg(long, help_heading = NO_GROUP)]
     keep_user_ids: bool,
+    /// Take names that differ only in case, outer spaces, characters without width or Unicode's normal form for one user.
+    #[arg(long, help_heading = NO_GROUP)]
+    join_users: bool,
+    /// Leave out the rows of this user, such as `[deleted]`. The option may be repeated.
+    #[arg(long, value_name = "NAME", help_heading = NO_GROUP)]
+    drop_user: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -143,6 +161,8 @@ fn import(args: &ImportArgs, output: &Output) -> anyhow::Result<()> {
     let options = |split| ImportOptions {
         salt: &salt,
         keep_user_ids: args.keep_user_ids,
+        join_users: args.join_users,
+        drop_users: &args.drop_user,
         split,
         public: args.public,
         overwrite: args.force,
@@ -154,6 +174,9 @@ fn import(args: &ImportArgs, output: &Output) -> anyhow::Result<()> {
             revision: args.revision.clone(),
         };
         undertone_data::import_git(&log, &args.output, &options(args.source.split()), &bar)?
+    } else if let (Some(path), Some(query)) = (&args.sqlite, &args.query) {
+        let rows = args.source.query(path, query);
+        undertone_data::import_sqlite(&rows, &args.output, &options(args.source.split()), &bar)?
     } else {
         let (spec, base) = args.source.spec(None)?;
         undertone_data::import(&spec.source, &base, &args.output, &options(spec.split), &bar)?

@@ -1,26 +1,38 @@
 //! The columns of Arrow batches, as rows.
 
+mod cells;
+
 use std::path::{Path, PathBuf};
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{
-    ArrowPrimitiveType, Date32Type, Date64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
-    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
-};
-use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_schema::{DataType, Schema, TimeUnit};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
 
 use crate::error::{DataError, Place, Result, bad_value, quoted};
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{NO_TIME, Rows};
 use crate::spec::Columns;
+use cells::{is_number, is_text, value_type};
+
+pub(crate) use cells::{Cell, Refused, Unit, text_bytes};
+
+/// The key of a field's metadata under which Arrow names the types of other programs.
+const EXTENSION: &str = "ARROW:extension:name";
+/// Arrow's name of UUIDs, which are stored as 16 bytes.
+const UUID: &str = "arrow.uuid";
 
 /// The wanted columns of a table, found in its schema.
 pub(crate) struct Wanted {
     path: PathBuf,
-    columns: Vec<(usize, String, Role)>,
+    columns: Vec<Found>,
     timed: bool,
+}
+
+/// A wanted column.
+struct Found {
+    position: usize,
+    name: String,
+    role: Role,
+    uuid: bool,
 }
 
 impl Wanted {
@@ -48,28 +60,33 @@ impl Wanted {
                     found: names.collect(),
                 });
             };
-            let kind = schema.field(position).data_type();
-            if !role.accepts(kind) {
+            let field = schema.field(position);
+            if let Err(got) = role.accepts(field) {
                 return Err(DataError::WrongType {
                     file: path.to_owned(),
                     column: column.to_owned(),
                     expected: role.expected(),
-                    got: kind.to_string(),
+                    got,
                 });
             }
-            wanted.columns.push((position, column.to_owned(), role));
+            wanted.columns.push(Found {
+                position,
+                name: column.to_owned(),
+                role,
+                uuid: is_uuid(field),
+            });
         }
         Ok(wanted)
     }
 
     /// The positions of the columns in the schema.
     pub(crate) fn positions(&self) -> impl Iterator<Item = usize> {
-        self.columns.iter().map(|(position, ..)| *position)
+        self.columns.iter().map(|found| found.position)
     }
 
     /// Appends the rows of a batch, which may hold only the wanted columns; the first one has the number `first_row`.
     pub(crate) fn take(&self, batch: &RecordBatch, first_row: u64, rows: &mut Rows) -> Result<()> {
-        for (_, name, role) in &self.columns {
+        for Found { name, role, uuid, .. } in &self.columns {
             let Some(array) = batch.column_by_name(name) else {
                 return Err(DataError::MissingColumn {
                     file: self.path.clone(),
@@ -81,12 +98,14 @@ impl Wanted {
             let column = Column {
                 path: &self.path,
                 name,
+                role: *role,
+                uuid: *uuid,
                 first_row,
                 array,
             };
             match role {
                 Role::User => column.each_name(|user| rows.users.push(user))?,
-                Role::Text => column.each_text(|text| rows.texts.push(text.unwrap_or("")))?,
+                Role::Text => column.each_text(|text| rows.texts.push(text))?,
                 Role::Time => column.each_time(|seconds| rows.times.push(seconds))?,
                 Role::Split => column.each_name(|split| rows.splits.push(split))?,
             }
@@ -99,6 +118,17 @@ impl Wanted {
     }
 }
 
+/// Marks a field of 16 bytes as UUIDs, for readers whose files say so elsewhere.
+pub(crate) fn mark_uuid(field: &Field) -> Field {
+    let mut metadata = field.metadata().clone();
+    metadata.insert(EXTENSION.to_owned(), UUID.to_owned());
+    field.clone().with_metadata(metadata)
+}
+
+fn is_uuid(field: &Field) -> bool {
+    field.metadata().get(EXTENSION).is_some_and(|name| name == UUID)
+}
+
 #[derive(Clone, Copy)]
 enum Role {
     User,
@@ -108,70 +138,49 @@ enum Role {
 }
 
 impl Role {
-    fn accepts(self, kind: &DataType) -> bool {
-        match self {
+    /// The error is the type in words.
+    fn accepts(self, field: &Field) -> Result<(), String> {
+        let kind = field.data_type();
+        let uuid = is_uuid(field) && matches!(value_type(kind), DataType::FixedSizeBinary(16));
+        // Other programs give the stored numbers and bytes another meaning.
+        if let Some(name) = field.metadata().get(EXTENSION)
+            && !uuid
+            && name != "arrow.json"
+        {
+            let advice = match &**name {
+                "pandas.period" => "in pandas, frame[column].dt.to_timestamp() makes times of it",
+                _ => "convert it to such a type",
+            };
+            return Err(format!("the extension type {} of {kind}; {advice}", quoted(name)));
+        }
+        let accepted = match self {
             Role::Text | Role::Split => is_text(kind),
-            Role::User => is_text(kind) || kind.is_integer(),
+            Role::User => is_text(kind) || is_number(kind) || uuid,
             Role::Time => {
-                kind.is_integer()
+                is_text(kind)
+                    || is_number(kind)
                     || matches!(
-                        kind,
+                        value_type(kind),
                         DataType::Timestamp(..) | DataType::Date32 | DataType::Date64
                     )
             }
+        };
+        match accepted {
+            true => Ok(()),
+            false => Err(kind.to_string()),
         }
     }
 
     fn expected(self) -> &'static str {
         match self {
-            Role::Text | Role::Split => "a string type (Utf8, LargeUtf8, Utf8View or a dictionary of them)",
-            Role::User => "a string or integer type",
-            Role::Time => "an integer (unix seconds), Timestamp or Date type",
-        }
-    }
-}
-
-/// Gives the texts of an array in order; `None` for an array of another kind.
-pub(crate) fn each_text(array: &ArrayRef, take: &mut dyn FnMut(Option<&str>)) -> Option<()> {
-    match array.data_type() {
-        DataType::Utf8 => array.as_string::<i32>().iter().for_each(take),
-        DataType::LargeUtf8 => array.as_string::<i64>().iter().for_each(take),
-        DataType::Utf8View => array.as_string_view().iter().for_each(take),
-        DataType::Dictionary(..) => {
-            let dictionary = array.as_any_dictionary();
-            let values = dictionary.values();
-            let text = |index: usize| match values.data_type() {
-                DataType::Utf8 => values.as_string::<i32>().value(index),
-                DataType::LargeUtf8 => values.as_string::<i64>().value(index),
-                _ => values.as_string_view().value(index),
-            };
-            if !is_text(dictionary.values().data_type()) {
-                return None;
+            Role::Text | Role::Split => {
+                "a string type (Utf8, LargeUtf8, Utf8View, binary UTF-8 or a dictionary of them)"
             }
-            if values.is_empty() {
-                (0..dictionary.len()).for_each(|_| take(None));
-                return Some(());
-            }
-            for (index, key) in dictionary.normalized_keys().into_iter().enumerate() {
-                let null = dictionary.keys().is_null(index) || values.is_null(key);
-                take(if null { None } else { Some(text(key)) });
+            Role::User => "a string type, UUIDs, or whole numbers of any type",
+            Role::Time => {
+                "a Timestamp or Date type, unix seconds of any number type, or ISO times in a string type"
             }
         }
-        _ => return None,
-    }
-    Some(())
-}
-
-fn is_text(kind: &DataType) -> bool {
-    match kind {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => true,
-        DataType::Dictionary(_, values) => {
-            matches!(
-                **values,
-                DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
-            )
-        }
-        _ => false,
     }
 }
 
@@ -179,149 +188,88 @@ fn is_text(kind: &DataType) -> bool {
 struct Column<'a> {
     path: &'a Path,
     name: &'a str,
+    role: Role,
+    uuid: bool,
     first_row: u64,
     array: &'a ArrayRef,
 }
 
-impl Column<'_> {
-    fn bad(&self, index: usize, expected: &str, got: String) -> DataError {
+impl<'a> Column<'a> {
+    fn bad(&self, index: u64, expected: &str, got: String) -> DataError {
         bad_value(
             self.path,
-            Place::Row(self.first_row + index as u64),
+            Place::Row(self.first_row + index),
             format!("column {}", quoted(self.name)),
             expected,
             got,
         )
     }
 
-    fn wrong_type(&self, expected: &'static str) -> DataError {
-        let (file, column) = (self.path.to_owned(), self.name.to_owned());
-        DataError::WrongType {
-            file,
-            column,
-            expected,
-            got: self.array.data_type().to_string(),
-        }
-    }
-
-    fn each_text(&self, mut take: impl FnMut(Option<&str>)) -> Result<()> {
-        let (mut long, mut index) = (None, 0);
-        let known = each_text(self.array, &mut |text| {
-            let bytes = text.map_or(0, str::len);
-            if bytes > MAX_TEXT_BYTES {
-                long = long.or(Some((index, bytes)));
-            } else {
-                take(text);
+    /// Gives all values to `take`, and returns the first refusal as the error of its row.
+    fn each(&self, take: &mut dyn FnMut(Cell<'a>) -> Result<(), Refused>) -> Result<()> {
+        let (mut wrong, mut index) = (None, 0_u64);
+        let known = cells::each(self.array, self.uuid, &mut |cell| {
+            if wrong.is_none()
+                && let Err(refused) = take(cell)
+            {
+                wrong = Some((index, refused));
             }
             index += 1;
         });
-        known.ok_or_else(|| self.wrong_type(Role::Text.expected()))?;
-        match long {
-            Some((index, bytes)) => {
-                let expected = format!("at most {MAX_TEXT_BYTES} bytes (max_text_bytes)");
-                Err(self.bad(index, &expected, format!("{bytes} bytes")))
-            }
+        if known.is_none() {
+            return Err(DataError::WrongType {
+                file: self.path.to_owned(),
+                column: self.name.to_owned(),
+                expected: self.role.expected(),
+                got: self.array.data_type().to_string(),
+            });
+        }
+        match wrong {
+            Some((index, (expected, got))) => Err(self.bad(index, &expected, got)),
             None => Ok(()),
         }
     }
 
-    /// Texts and integers as text; null and the empty text are errors.
+    /// Null is the empty text.
+    fn each_text(&self, mut take: impl FnMut(&str)) -> Result<()> {
+        self.each(&mut |cell| {
+            take(bounded(cell.text()?.unwrap_or(""))?);
+            Ok(())
+        })
+    }
+
+    /// Null and the empty text are errors.
     fn each_name(&self, mut take: impl FnMut(&str)) -> Result<()> {
-        let mut missing = None;
-        let mut index = 0;
-        let mut each = |name: Option<&str>| {
-            match name {
-                Some(name) if !name.is_empty() => take(name),
-                other => {
-                    missing = missing.or(Some((
-                        index,
-                        if other.is_none() {
-                            "null"
-                        } else {
-                            "an empty string"
-                        },
-                    )));
-                }
-            }
-            index += 1;
-        };
-        if is_text(self.array.data_type()) {
-            self.each_text(&mut each)?;
-        } else {
-            let mut digits = String::new();
-            self.each_integer(&mut |value| match value {
-                None => each(None),
-                Some(value) => {
-                    use std::fmt::Write;
-                    digits.clear();
-                    // Writing to a String cannot fail.
-                    let _ = write!(digits, "{value}");
-                    each(Some(&digits));
-                }
-            })?;
-        }
-        match missing {
-            Some((index, got)) => Err(self.bad(index, "a value", got.to_owned())),
-            None => Ok(()),
-        }
-    }
-
-    fn each_integer(&self, take: &mut dyn FnMut(Option<i128>)) -> Result<()> {
-        fn each<T: ArrowPrimitiveType<Native: Into<i128>>>(
-            array: &ArrayRef,
-            take: &mut dyn FnMut(Option<i128>),
-        ) {
-            array
-                .as_primitive::<T>()
-                .iter()
-                .for_each(|value| take(value.map(Into::into)));
-        }
-        match self.array.data_type() {
-            DataType::Int8 => each::<Int8Type>(self.array, take),
-            DataType::Int16 => each::<Int16Type>(self.array, take),
-            DataType::Int32 => each::<Int32Type>(self.array, take),
-            DataType::Int64 => each::<Int64Type>(self.array, take),
-            DataType::UInt8 => each::<UInt8Type>(self.array, take),
-            DataType::UInt16 => each::<UInt16Type>(self.array, take),
-            DataType::UInt32 => each::<UInt32Type>(self.array, take),
-            DataType::UInt64 => each::<UInt64Type>(self.array, take),
-            DataType::Timestamp(TimeUnit::Second, _) => each::<TimestampSecondType>(self.array, take),
-            DataType::Timestamp(TimeUnit::Millisecond, _) => {
-                each::<TimestampMillisecondType>(self.array, take);
-            }
-            DataType::Timestamp(TimeUnit::Microsecond, _) => {
-                each::<TimestampMicrosecondType>(self.array, take);
-            }
-            DataType::Timestamp(TimeUnit::Nanosecond, _) => each::<TimestampNanosecondType>(self.array, take),
-            DataType::Date32 => each::<Date32Type>(self.array, take),
-            DataType::Date64 => each::<Date64Type>(self.array, take),
-            _ => return Err(self.wrong_type(Role::User.expected())),
-        }
-        Ok(())
+        let mut digits = String::new();
+        self.each(&mut |cell| {
+            take(bounded(cell.name(&mut digits)?)?);
+            Ok(())
+        })
     }
 
     /// Seconds, or [`NO_TIME`] for null.
     fn each_time(&self, mut take: impl FnMut(i64)) -> Result<()> {
-        let (multiply, divide) = match self.array.data_type() {
-            DataType::Timestamp(TimeUnit::Millisecond, _) | DataType::Date64 => (1, 1_000),
-            DataType::Timestamp(TimeUnit::Microsecond, _) => (1, 1_000_000),
-            DataType::Timestamp(TimeUnit::Nanosecond, _) => (1, 1_000_000_000),
-            DataType::Date32 => (86_400, 1),
-            _ => (1, 1),
+        let unit = match value_type(self.array.data_type()) {
+            DataType::Timestamp(TimeUnit::Second, _) => Unit::Parts(1),
+            DataType::Timestamp(TimeUnit::Millisecond, _) | DataType::Date64 => Unit::Parts(1_000),
+            DataType::Timestamp(TimeUnit::Microsecond, _) => Unit::Parts(1_000_000),
+            DataType::Timestamp(TimeUnit::Nanosecond, _) => Unit::Parts(1_000_000_000),
+            DataType::Date32 => Unit::Days,
+            _ => Unit::Number,
         };
-        let mut wrong = None;
-        let mut index = 0;
-        self.each_integer(&mut |value| {
-            match value.map(|value| i64::try_from(value * multiply / divide)) {
-                None => take(NO_TIME),
-                Some(Ok(seconds)) if seconds != NO_TIME => take(seconds),
-                Some(_) => wrong = wrong.or(Some(index)),
-            }
-            index += 1;
-        })?;
-        match wrong {
-            Some(index) => Err(self.bad(index, "a time", "a number beyond 64 bits".to_owned())),
-            None => Ok(()),
-        }
+        self.each(&mut |cell| {
+            take(cell.seconds(unit)?);
+            Ok(())
+        })
+    }
+}
+
+fn bounded(text: &str) -> Result<&str, Refused> {
+    match text.len() <= MAX_TEXT_BYTES {
+        true => Ok(text),
+        false => Err((
+            format!("at most {MAX_TEXT_BYTES} bytes (max_text_bytes)"),
+            format!("{} bytes", text.len()),
+        )),
     }
 }

@@ -12,6 +12,7 @@ use crate::source::Identity;
 
 /// Extensions by which a folder's files are found.
 pub(crate) const PARQUET: &[&str] = &["parquet"];
+pub(crate) const ARROW: &[&str] = &["arrow", "feather", "ipc"];
 pub(crate) const JSONL: &[&str] = &["jsonl", "ndjson", "json"];
 pub(crate) const CSV: &[&str] = &["csv", "tsv"];
 pub(crate) const TEXTS: &[&str] = &["parquet", "jsonl", "ndjson", "json", "csv", "tsv", "txt"];

@@ -4,14 +4,15 @@
 //! asked for the log, and every setting through which that could start a program, fetch an object or read a file outside
 //! the repository is overridden.
 
+use std::borrow::Cow;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::error::{DataError, Place, Result, bad_value, empty, io, quoted};
+use crate::error::{DataError, Place, Result, bad_value, empty, io};
 use crate::limits::MAX_TEXT_BYTES;
-use crate::rows::Rows;
+use crate::rows::{NO_TIME, Rows};
 use crate::source::OnRows;
 use crate::spec::Columns;
 
@@ -24,9 +25,9 @@ pub struct GitSource {
     pub revision: String,
 }
 
-/// Settings that outrank those of the repository. Each names, in the repository's own configuration, a program to run or a
-/// file to read.
-const OVERRIDES: [&str; 10] = [
+/// Settings that outrank those of the repository and of the user. Each names a program to run or a file to read, or changes the bytes of
+/// messages.
+const OVERRIDES: [&str; 12] = [
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
     "core.pager=cat",
@@ -34,6 +35,9 @@ const OVERRIDES: [&str; 10] = [
     "core.gitProxy=",
     "diff.external=",
     "gpg.program=false",
+    // Git writes messages in this encoding, else in the one of new commits.
+    "i18n.logOutputEncoding=UTF-8",
+    "i18n.commitEncoding=UTF-8",
     "log.showSignature=false",
     "mailmap.blob=",
     "mailmap.file=",
@@ -45,6 +49,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_FIELD_BYTES: usize = 1 << 16;
 /// Bytes of git's messages that are kept: the last line is shown.
 const MAX_MESSAGE_BYTES: u64 = 1 << 16;
+/// Maximum number of skipped commits that are named.
+const MAX_NAMED: usize = 20;
 /// Maximum size of a `.mailmap`.
 const MAX_MAILMAP_BYTES: u64 = 16 << 20;
 
@@ -204,7 +210,8 @@ fn check_mailmap(path: &Path) -> Result<()> {
     })
 }
 
-/// Reads messages from the oldest commit reachable to `commit`. Merges are left out: their messages are mostly generated.
+/// Reads messages from the oldest commit reachable to `commit`. Merges are left out: their messages are mostly generated. Commits without
+/// a readable date are left out, and the first ones are named.
 pub(crate) fn read(
     path: &Path,
     commit: &str,
@@ -225,9 +232,12 @@ pub(crate) fn read(
             "--no-show-signature",
             "--no-decorate",
             "--no-patch",
+            "--no-notes",
+            "--no-color",
+            "--encoding=UTF-8",
             "--no-ext-diff",
             "--no-textconv",
-            "--format=%aE%x00%at%x00%B",
+            "--format=%H%x00%aE%x00%at%x00%B",
             commit,
         ])
         .stdout(Stdio::piped())
@@ -270,8 +280,8 @@ fn read_log(
         split: None,
     };
     let mut rows = Rows::of_table(path, columns);
-    let mut commits = 0_u64;
-    let (mut address, mut time, mut message) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut commits, mut named) = (0_u64, 0);
+    let (mut id, mut address, mut time, mut message) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     loop {
         let number = commits + 1;
         let bad = |what: &str, expected: String, got: String| {
@@ -294,22 +304,32 @@ fn read_log(
             }
             Ok::<bool, DataError>(read > 0)
         };
-        if !field(&mut address, "author", MAX_FIELD_BYTES)? {
+        if !field(&mut id, "commit", MAX_FIELD_BYTES)? {
             break;
         }
+        field(&mut address, "author", MAX_FIELD_BYTES)?;
         field(&mut time, "author time", MAX_FIELD_BYTES)?;
         field(&mut message, "message", MAX_TEXT_BYTES)?;
         commits += 1;
         let time = String::from_utf8_lossy(&time);
-        let seconds = time
-            .trim()
-            .parse()
-            .map_err(|_| bad("author time", "unix seconds".to_owned(), quoted(time.trim())))?;
+        let Some(seconds) = time.trim().parse().ok().filter(|&time| time != NO_TIME) else {
+            rows.noted.add("commits without a readable date skipped", 1);
+            if named < MAX_NAMED {
+                named += 1;
+                rows.skipped.push(String::from_utf8_lossy(&id).into_owned());
+            }
+            continue;
+        };
+        let text = String::from_utf8_lossy(&message);
+        let replaced = matches!(text, Cow::Owned(_));
+        rows.noted.add(
+            "messages that are not valid UTF-8, with replaced letters",
+            u64::from(replaced),
+        );
         // PRIVACY: the address leaves this function as a salted hash only.
         rows.users
             .push(&user(&String::from_utf8_lossy(&address).trim().to_lowercase()));
-        rows.texts
-            .push(&without_trailers(&String::from_utf8_lossy(&message)));
+        rows.texts.push(&without_trailers(&text));
         rows.times.push(seconds);
         rows.places.push(commits);
         rows.hand_over(on_rows, total)?;

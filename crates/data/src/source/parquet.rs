@@ -5,23 +5,25 @@ mod header;
 pub(crate) mod pages;
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
     RowSelection,
 };
+use parquet::basic::LogicalType;
 use parquet::file::metadata::RowGroupMetaData;
+use parquet::schema::types::TypePtr;
 
 use crate::error::{DataError, Result, empty, io};
 use crate::rows::Rows;
 use crate::source::OnRows;
-use crate::source::columns::{Wanted, each_text};
+use crate::source::columns::{Wanted, mark_uuid, text_bytes as bytes_of_texts};
 use crate::spec::Columns;
 use undertone_text::guard::caught;
 
@@ -31,7 +33,7 @@ const MAX_FOOTER_BYTES: u64 = 16 << 20;
 const EXPANSION_BYTES: u64 = 64 << 20;
 const MAX_EXPANSION: u64 = 1000;
 /// Bytes that every row costs, beside its text.
-const ROW_BYTES: u64 = 40;
+pub(super) const ROW_BYTES: u64 = 40;
 
 /// Bytes to which a file of `size` bytes may expand.
 pub(crate) fn max_expanded(size: u64) -> u64 {
@@ -76,6 +78,22 @@ impl Opened {
         Ok(Opened { file, metadata, size })
     }
 
+    /// The schema, with the UUIDs marked as Arrow marks them: the library passes over what the file says of them.
+    fn schema(&self) -> Schema {
+        let root = self.metadata.parquet_schema().root_schema();
+        let is_uuid = |field: &Field| {
+            let same = |own: &&TypePtr| own.name() == field.name();
+            let own = root.get_fields().iter().find(same);
+            own.is_some_and(|own| own.get_basic_info().logical_type_ref() == Some(&LogicalType::Uuid))
+        };
+        let fields = self.metadata.schema().fields().iter();
+        let marked = fields.map(|field| match is_uuid(field) {
+            true => mark_uuid(field),
+            false => Field::clone(field),
+        });
+        Schema::new(marked.collect::<Vec<_>>())
+    }
+
     pub(crate) fn open(path: &Path) -> Result<Opened> {
         let file = File::open(path).map_err(io("read", path))?;
         Opened::load(file).map_err(damaged(path))
@@ -91,6 +109,10 @@ impl Opened {
         let pages = pages::inspect(&self.file, self.metadata.metadata(), &|leaf| {
             mask.leaf_included(leaf)
         })
+        .map_err(|detail| match is_encrypted(&self.file, self.size) {
+            true => "its columns are encrypted; write it without encryption".to_owned(),
+            false => detail,
+        })
         .map_err(damaged(path))?;
         let file = self.file.try_clone().map_err(io("read", path))?;
         let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
@@ -101,6 +123,21 @@ impl Opened {
         }
         Batches::build(path, builder, self.size)
     }
+}
+
+/// `true` for a file whose description can be read and whose columns cannot.
+fn is_encrypted(mut file: &File, size: u64) -> bool {
+    let mut end = [0; 8];
+    let start = size.checked_sub(8).and_then(|at| {
+        file.seek(SeekFrom::Start(at)).ok()?;
+        file.read_exact(&mut end).ok()?;
+        let [length @ .., _, _, _, _] = end;
+        at.checked_sub(u64::from(u32::from_le_bytes(length)))
+    });
+    start.is_some_and(|start| {
+        let found = file.seek(SeekFrom::Start(start)).is_ok();
+        found && header::is_encrypted(BufReader::new(file.take(MAX_FOOTER_BYTES)))
+    })
 }
 
 fn damaged(path: &Path) -> impl Fn(String) -> DataError {
@@ -147,20 +184,15 @@ impl Batches {
 /// Bytes of the values of a batch, repeated ones each time.
 fn expanded(batch: &RecordBatch) -> u64 {
     let of = |array: &ArrayRef| match array.data_type() {
-        DataType::Utf8 => array.as_string::<i32>().value_data().len(),
-        DataType::LargeUtf8 => array.as_string::<i64>().value_data().len(),
-        DataType::Utf8View | DataType::Dictionary(..) => {
-            let mut bytes = 0;
-            let mut add = |text: Option<&str>| bytes += text.map_or(0, str::len);
-            // Other dictionaries than those of text are counted as they lie.
-            match each_text(array, &mut add) {
-                Some(()) => bytes,
-                None => array.get_buffer_memory_size(),
-            }
+        DataType::Utf8 => array.as_string::<i32>().value_data().len() as u64,
+        DataType::LargeUtf8 => array.as_string::<i64>().value_data().len() as u64,
+        // Other dictionaries than those of text are counted as they lie.
+        DataType::Utf8View | DataType::BinaryView | DataType::Dictionary(..) => {
+            bytes_of_texts(array).unwrap_or(array.get_buffer_memory_size() as u64)
         }
-        _ => array.get_buffer_memory_size(),
+        _ => array.get_buffer_memory_size() as u64,
     };
-    batch.columns().iter().map(|array| of(array) as u64).sum()
+    batch.columns().iter().map(of).sum()
 }
 
 pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
@@ -170,13 +202,13 @@ pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) 
     }
     let damaged = damaged(path);
     let opened = Opened::load(file).map_err(&damaged)?;
-    let (schema, metadata) = (opened.metadata.schema(), opened.metadata.metadata());
+    let metadata = opened.metadata.metadata();
     let total = u64::try_from(metadata.file_metadata().num_rows()).ok();
     if total == Some(0) {
         return Err(empty(path, "rows"));
     }
 
-    let wanted = Wanted::find(path, schema, columns)?;
+    let wanted = Wanted::find(path, &opened.schema(), columns)?;
     let mask = ProjectionMask::roots(opened.metadata.parquet_schema(), wanted.positions());
     let mut batches = opened.reader(path, mask, None)?;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, GzipLevel, ZstdLevel};
+use parquet::basic::{BrotliLevel, Compression, GzipLevel, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
@@ -146,8 +146,16 @@ fn every_encoding_and_codec_of_honest_text_is_read() {
         .map(|number| ByteArray::from(format!("text {} of {number}", number % 7).as_str()))
         .collect();
     let gzip = Compression::GZIP(GzipLevel::default());
+    let brotli = Compression::BROTLI(BrotliLevel::default());
     for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
-        for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, gzip] {
+        for compression in [
+            Compression::UNCOMPRESSED,
+            Compression::SNAPPY,
+            gzip,
+            brotli,
+            Compression::LZ4,
+            Compression::LZ4_RAW,
+        ] {
             for dictionary in [false, true] {
                 let properties = zstd()
                     .set_writer_version(version)

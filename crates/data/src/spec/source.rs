@@ -20,6 +20,8 @@ pub enum SourceSpec {
     Synthetic(SyntheticSource),
     /// Parquet: a file, or all files of a folder.
     Parquet(TableSource),
+    /// Arrow's files and streams: a file, or all files of a folder, such as one that `datasets.save_to_disk` wrote.
+    Arrow(TableSource),
     /// JSON objects, one per line: a file, or all files of a folder.
     Jsonl(TableSource),
     /// Separated values with a header line: a file, or all files of a folder.
@@ -281,7 +283,9 @@ impl SourceSpec {
     pub fn describe(&self) -> String {
         match self {
             SourceSpec::Synthetic(source) => format!("the synthetic population of {} users", source.users),
-            SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.path.clone(),
+            SourceSpec::Parquet(source) | SourceSpec::Arrow(source) | SourceSpec::Jsonl(source) => {
+                source.path.clone()
+            }
             SourceSpec::Csv(source) => source.path.clone(),
             SourceSpec::Grouped(source) => source.path.clone(),
             SourceSpec::Memory(source) if source.sha256.is_empty() => "a table in memory".to_owned(),
@@ -293,7 +297,9 @@ impl SourceSpec {
     pub(crate) fn place(&self, base: &Path) -> Result<Option<PathBuf>> {
         let path = match self {
             SourceSpec::Synthetic(_) | SourceSpec::Memory(_) => return Ok(None),
-            SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => &source.path,
+            SourceSpec::Parquet(source) | SourceSpec::Arrow(source) | SourceSpec::Jsonl(source) => {
+                &source.path
+            }
             SourceSpec::Csv(source) => &source.path,
             SourceSpec::Grouped(source) => &source.path,
         };
@@ -322,7 +328,9 @@ impl SourceSpec {
         let mut source = self.clone();
         match &mut source {
             SourceSpec::Synthetic(_) | SourceSpec::Memory(_) => {}
-            SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.path.clear(),
+            SourceSpec::Parquet(source) | SourceSpec::Arrow(source) | SourceSpec::Jsonl(source) => {
+                source.path.clear()
+            }
             SourceSpec::Csv(source) => source.path.clear(),
             SourceSpec::Grouped(source) => source.path.clear(),
         }
@@ -332,7 +340,9 @@ impl SourceSpec {
     pub(crate) fn has_time(&self) -> bool {
         match self {
             SourceSpec::Synthetic(_) => false,
-            SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.time.is_some(),
+            SourceSpec::Parquet(source) | SourceSpec::Arrow(source) | SourceSpec::Jsonl(source) => {
+                source.time.is_some()
+            }
             SourceSpec::Csv(source) => source.time.is_some(),
             SourceSpec::Grouped(source) => source.time,
             SourceSpec::Memory(source) => source.time.is_some(),
@@ -342,7 +352,9 @@ impl SourceSpec {
     pub(crate) fn has_split(&self) -> bool {
         match self {
             SourceSpec::Synthetic(_) => false,
-            SourceSpec::Parquet(source) | SourceSpec::Jsonl(source) => source.split.is_some(),
+            SourceSpec::Parquet(source) | SourceSpec::Arrow(source) | SourceSpec::Jsonl(source) => {
+                source.split.is_some()
+            }
             SourceSpec::Csv(source) => source.split.is_some(),
             SourceSpec::Grouped(source) => source.split,
             SourceSpec::Memory(source) => source.split.is_some(),

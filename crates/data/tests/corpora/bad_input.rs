@@ -65,14 +65,14 @@ fn missing_and_mistyped_parquet_columns_are_named() {
         $ , split = "part"
         lacks the column "part" that data.source.split names
         $ , time = "text"
-        column "text": expected an integer (unix seconds), Timestamp
+        row 1: column "text": expected unix seconds ... got "two words"
         "#,
     ) {
         check("parquet", options, good_table(), parts);
     }
     let two = || strings(&["a", "b"]);
     let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
-    let floats: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 2.0]));
+    let floats: ArrayRef = Arc::new(Float64Array::from(vec![1.5, 2.0]));
     let missing: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None]));
     for (user, text, parts) in [
         (
@@ -83,7 +83,7 @@ fn missing_and_mistyped_parquet_columns_are_named() {
         (
             floats,
             two(),
-            "column \"user_id\": expected a string or integer type, got Float64",
+            "row 1: column \"user_id\": expected a whole number ... got 1.5",
         ),
         (
             missing,
@@ -386,6 +386,8 @@ fn what_is_no_repository_is_refused() {
         let options = ImportOptions {
             salt: b"salt",
             keep_user_ids: false,
+            join_users: false,
+            drop_users: &[],
             split: None,
             public: false,
             overwrite: false,

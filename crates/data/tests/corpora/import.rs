@@ -11,6 +11,8 @@ use crate::support::{Folder, spec, texts};
 const OPTIONS: ImportOptions<'_> = ImportOptions {
     salt: b"salt",
     keep_user_ids: false,
+    join_users: false,
+    drop_users: &[],
     split: None,
     public: false,
     overwrite: false,
@@ -59,6 +61,8 @@ fn jsonl_becomes_parquet_with_hashed_users() {
     let replaced = ImportOptions {
         overwrite: true,
         keep_user_ids: true,
+        join_users: false,
+        drop_users: &[],
         ..OPTIONS
     };
     let kept = import(&jsonl, folder.root(), &output, &replaced, &NoProgress).unwrap();
@@ -110,4 +114,83 @@ fn a_vocabulary_is_written_and_read_back() {
     assert!(error.contains("v.txt already exists"), "{error}");
     counts.write_vocab(&path, 3, false, true).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "a\nb\nc\n");
+}
+
+#[test]
+fn spellings_of_one_name_are_counted_joined_and_dropped() {
+    let folder = Folder::new();
+    let names = [
+        "José",
+        "Jose\u{301}",
+        "josé",
+        " José",
+        "\u{200b}JOSÉ",
+        "[deleted]",
+        "ada",
+        "null",
+    ];
+    let rows: String = (0..40)
+        .map(|row| {
+            let user = names[row % names.len()];
+            format!("{{\"user_id\": \"{user}\", \"text\": \"two words of row {row}\"}}\n")
+        })
+        .collect();
+    folder.write("a.jsonl", rows);
+    let jsonl = source(r#"kind = "jsonl", path = "a.jsonl""#);
+    let output = folder.path("a.parquet");
+    let run = |join_users, drop: &[&str], split: Option<SplitSpec>| {
+        let drop_users: Vec<String> = drop.iter().map(|&name| name.to_owned()).collect();
+        let options = ImportOptions {
+            keep_user_ids: true,
+            join_users,
+            drop_users: &drop_users,
+            split,
+            overwrite: true,
+            ..OPTIONS
+        };
+        import(&jsonl, folder.root(), &output, &options, &NoProgress)
+    };
+    let summary = run(false, &[], None).unwrap();
+    assert_eq!((summary.users, summary.rows, summary.rows_dropped), (8, 40, 0));
+    assert_eq!((summary.names.alike, summary.names.alike_joined), (5, 1));
+    let placeholders: Vec<_> = summary.names.placeholders.iter().collect();
+    assert_eq!(
+        placeholders,
+        [(&"[deleted]".to_owned(), &5), (&"null".to_owned(), &5)]
+    );
+
+    // One person is in one partition, under every spelling.
+    for seed in 0..20 {
+        let held_out = SplitSpec::HeldOutUsers {
+            validation: 0.3,
+            test: 0.3,
+            seed,
+        };
+        let summary = run(true, &["[Deleted]", "NULL"], Some(held_out)).unwrap();
+        assert_eq!((summary.users, summary.rows, summary.rows_dropped), (2, 30, 10));
+        assert!(summary.names.is_empty());
+        let [train, validation, test] = summary.split_rows.unwrap();
+        assert!(
+            [train, validation, test]
+                .iter()
+                .all(|rows| [0, 5, 25, 30].contains(rows))
+        );
+    }
+    let read = "source = { kind = \"parquet\", path = \"a.parquet\" }\nvocabulary = { kind = \"training_data\", size = 9 }\n\
+                split = { kind = \"held_out_users\", validation = 0.0, test = 0.0 }";
+    assert_eq!(folder.open(read).stats().users, 2);
+
+    let error = run(false, &["[Deleted]"], None).unwrap_err().to_string();
+    assert!(
+        error.contains("--drop-user") && error.contains("\"[Deleted]\", whom no row names"),
+        "{error}"
+    );
+    let stats = folder.open(&format!(
+        "source = {{ kind = \"jsonl\", path = \"a.jsonl\" }}\n{}",
+        read.split_once('\n').unwrap().1
+    ));
+    assert_eq!(
+        (stats.stats().names.alike, stats.stats().names.alike_joined),
+        (5, 1)
+    );
 }

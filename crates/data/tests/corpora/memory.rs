@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use arrow_array::types::Int32Type;
 use arrow_array::{
-    ArrayRef, DictionaryArray, Float64Array, Int64Array, LargeStringArray, RecordBatch, RecordBatchIterator,
-    StringArray, StringViewArray, TimestampMillisecondArray,
+    ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int64Array, LargeStringArray, RecordBatch,
+    RecordBatchIterator, StringArray, StringViewArray, TimestampMillisecondArray,
 };
 use undertone_data::{
     Corpus, CorpusSpec, DataError, MemorySource, MemoryTable, NoProgress, Progress, SourceSpec, Split, Stage,
@@ -167,10 +167,17 @@ fn tables_that_cannot_be_used_are_refused() {
     );
     fails(
         vec![
-            ("user_id", Arc::new(Float64Array::from(vec![1.0]))),
+            ("user_id", Arc::new(Float64Array::from(vec![1.5]))),
             ("text", good()),
         ],
-        "table: column \"user_id\": expected a string or integer type, got Float64",
+        "table, row 1: column \"user_id\": expected a whole number ... got 1.5",
+    );
+    fails(
+        vec![
+            ("user_id", Arc::new(BooleanArray::from(vec![true]))),
+            ("text", good()),
+        ],
+        "table: column \"user_id\": expected a string type, UUIDs, or whole numbers of any type, got Boolean",
     );
     fails(
         vec![

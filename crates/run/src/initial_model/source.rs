@@ -115,7 +115,11 @@ impl SourceName {
 /// `true` if the text stands in files.
 fn has_path(data: &CorpusSpec) -> bool {
     match data.source {
-        SourceSpec::Parquet(_) | SourceSpec::Jsonl(_) | SourceSpec::Csv(_) | SourceSpec::Grouped(_) => true,
+        SourceSpec::Parquet(_)
+        | SourceSpec::Arrow(_)
+        | SourceSpec::Jsonl(_)
+        | SourceSpec::Csv(_)
+        | SourceSpec::Grouped(_) => true,
         SourceSpec::Synthetic(_) | SourceSpec::Memory(_) => false,
     }
 }

@@ -299,6 +299,8 @@ fn words_and_tokens_counted_on_people_do_not_become_public_through_a_file() {
     let options = ImportOptions {
         salt: b"salt",
         keep_user_ids: false,
+        join_users: false,
+        drop_users: &[],
         split: None,
         public: false,
         overwrite: false,

@@ -37,11 +37,12 @@ pub(super) fn table(world: &World, place: &str) -> Result<()> {
                 Some("csv") => table_csv(place),
                 Some("jsonl") => SourceSpec::Jsonl(table_of(place, time)),
                 Some("parquet") => SourceSpec::Parquet(table_of(place, time)),
+                Some("arrow") => SourceSpec::Arrow(table_of(place, time)),
                 other => bail!("no table ends in {other:?}"),
             },
         )
     };
-    let source = columns(if place.ends_with("parquet") {
+    let source = columns(if place.ends_with("parquet") || place.ends_with("arrow") {
         "timestamp"
     } else {
         "at"
@@ -56,6 +57,8 @@ pub(super) fn table(world: &World, place: &str) -> Result<()> {
     let options = ImportOptions {
         salt: b"salt",
         keep_user_ids: false,
+        join_users: false,
+        drop_users: &[],
         split: None,
         public: false,
         overwrite: false,

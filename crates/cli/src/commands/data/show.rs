@@ -8,11 +8,11 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use undertone_data::{
     BestAccuracy, Corpus, CorpusStats, Distribution, ImportSummary, Noted, PartitionStats, Progress, Stage,
-    Vocab, WordCounts,
+    UserNames, Vocab, WordCounts,
 };
 use undertone_present::numbers::grouped;
 
-use crate::output::{Output, facts};
+use crate::output::{Output, facts, value};
 
 /// One bar for the stage at work.
 pub(super) struct StageBar<'a> {
@@ -120,6 +120,7 @@ pub(super) fn described(corpus: &Corpus) -> String {
             ),
         ),
     ];
+    rows.extend(names(&stats.names, stats.rows));
     rows.extend(noted(&stats.noted));
     let mut text = facts(rows);
     text.push_str("\n\n");
@@ -139,6 +140,46 @@ pub(super) fn described(corpus: &Corpus) -> String {
     text.push_str("\n\n");
     text.push_str(&histogram(&stats.train.examples_per_user));
     text
+}
+
+/// Names that may not be one person each; one row for each kind, with the next step.
+fn names(names: &UserNames, rows: u64) -> Vec<(&'static str, String)> {
+    let mut shown = Vec::new();
+    if names.alike > 0 {
+        shown.push((
+            "users of like names",
+            format!(
+                "{}, who would be {}: they differ in case, spaces or normal form, and `data import --join-users` joins them",
+                grouped(names.alike),
+                grouped(names.alike_joined)
+            ),
+        ));
+    }
+    for (name, count) in &names.placeholders {
+        let name = match &**name {
+            "" => "a blank name",
+            name => name,
+        };
+        shown.push((
+            "rows of no user",
+            format!(
+                "{} of {}, which is no person; `data import --drop-user NAME` leaves out a name",
+                grouped(*count),
+                value(name)
+            ),
+        ));
+    }
+    if let Some(largest) = names.largest {
+        shown.push((
+            "rows of one user",
+            format!(
+                "{} of {}: an account of many people or a program is no person; `data import --drop-user NAME` leaves it out",
+                grouped(largest),
+                grouped(rows)
+            ),
+        ));
+    }
+    shown
 }
 
 /// What readers replaced, skipped or cut; one row for each kind.
@@ -239,7 +280,14 @@ pub(super) fn imported(summary: &ImportSummary, path: &Path) -> String {
         }
         None => rows.push(("split column", "none".to_owned())),
     }
+    if summary.rows_dropped > 0 {
+        rows.push(("rows of dropped users", grouped(summary.rows_dropped)));
+    }
+    rows.extend(names(&summary.names, summary.rows));
     rows.extend(noted(&summary.noted));
+    if !summary.skipped.is_empty() {
+        rows.push(("skipped", summary.skipped.join(", ")));
+    }
     let note = "The users are pseudonymous, not anonymous: their text is unchanged.";
     format!("{}\n{note}", facts(rows))
 }

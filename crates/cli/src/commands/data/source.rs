@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use undertone_data::{
-    CorpusSpec, CsvSource, Examples, FileRecord, GroupedSource, SourceSpec, SplitSpec, SyntheticSource,
-    TableSource, TimePoint, VocabularySpec,
+    CorpusSpec, CsvSource, Examples, FileRecord, GroupedSource, SourceSpec, SplitSpec, SqliteSource,
+    SyntheticSource, TableSource, TimePoint, VocabularySpec,
 };
 
 use crate::commands::parsed_file;
@@ -55,6 +55,9 @@ struct Which {
     /// Read this Parquet file, or this folder of Parquet files.
     #[arg(long, value_name = "PATH")]
     parquet: Option<String>,
+    /// Read this Arrow file or stream, or this folder of them, such as one that `datasets.save_to_disk` wrote.
+    #[arg(long, value_name = "PATH")]
+    arrow: Option<String>,
     /// Read this file of JSON objects, one per line, or this folder of such files.
     #[arg(long, value_name = "PATH")]
     jsonl: Option<String>,
@@ -101,6 +104,12 @@ pub(super) struct VocabularyArgs {
     /// Cut the text into sub-word tokens with this tokenizer.json, instead of words.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["vocab", "public_corpus"])]
     tokenizer: Option<String>,
+    /// Take this token of the tokenizer for the start of a text (default: one of the usual names).
+    #[arg(long, value_name = "TOKEN", requires = "tokenizer")]
+    bos: Option<String>,
+    /// Take this token of the tokenizer for the end of a text (default: one of the usual names).
+    #[arg(long, value_name = "TOKEN", requires = "tokenizer")]
+    eos: Option<String>,
     /// Set the max number of words of a counted vocabulary.
     #[arg(long, default_value_t = 10_000, value_name = "NUMBER")]
     vocab_size: usize,
@@ -146,6 +155,8 @@ impl SourceArgs {
         let which = &self.which;
         Ok(if let Some(path) = &which.parquet {
             SourceSpec::Parquet(table(path))
+        } else if let Some(path) = &which.arrow {
+            SourceSpec::Arrow(table(path))
         } else if let Some(path) = &which.jsonl {
             SourceSpec::Jsonl(table(path))
         } else if let Some(path) = &which.csv {
@@ -181,13 +192,31 @@ impl SourceArgs {
         })
     }
 
+    /// The rows of a query, with the columns that the flags name.
+    pub(super) fn query(&self, path: &Path, query: &str) -> SqliteSource {
+        SqliteSource {
+            path: path.to_owned(),
+            query: query.to_owned(),
+            user: self.user_column.clone(),
+            text: self.text_column.clone(),
+            time: self.time_column.clone(),
+            split: self.split_column.clone(),
+        }
+    }
+
     /// File and text column of a public corpus.
     pub(super) fn public_text(&self) -> anyhow::Result<(String, String)> {
         let which = &self.which;
-        let file = [&which.parquet, &which.jsonl, &which.csv, &which.text]
-            .into_iter()
-            .flatten()
-            .next();
+        let file = [
+            &which.parquet,
+            &which.arrow,
+            &which.jsonl,
+            &which.csv,
+            &which.text,
+        ]
+        .into_iter()
+        .flatten()
+        .next();
         let Some(path) = file else {
             bail!("--public needs a file: --parquet, --jsonl, --csv or --text");
         };
@@ -222,8 +251,8 @@ impl VocabularyArgs {
         if let Some(path) = &self.tokenizer {
             return VocabularySpec::Tokenizer {
                 path: path.clone(),
-                bos: None,
-                eos: None,
+                bos: self.bos.clone(),
+                eos: self.eos.clone(),
             };
         }
         match (&self.vocab, &self.public_corpus) {

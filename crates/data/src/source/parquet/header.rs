@@ -58,6 +58,24 @@ pub(super) fn read(reader: impl Read) -> Option<Header> {
     Some(header)
 }
 
+/// `true` for the description of a file that names how its columns are encrypted.
+pub(super) fn is_encrypted(description: impl Read) -> bool {
+    let mut thrift = Compact {
+        reader: description,
+        read: 0,
+    };
+    let mut last = 0;
+    while let Some(Some((field, kind))) = thrift.field(&mut last) {
+        if field == 8 && kind == STRUCT {
+            return true;
+        }
+        if thrift.skip(kind, MAX_DEPTH).is_none() {
+            return false;
+        }
+    }
+    false
+}
+
 const TRUE: u8 = 1;
 const FALSE: u8 = 2;
 const I32: u8 = 5;
