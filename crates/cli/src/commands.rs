@@ -4,7 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use undertone_run::config::syntax_error;
-use undertone_run::language::LanguageModel;
+use undertone_run::language::{LanguageModel, SpecialTokens};
+
+use crate::output::Output;
 
 /// The heading of options that belong to no group, which clap calls "Options". An option behind flattened ones needs it: without
 /// a heading of its own it would get theirs.
@@ -44,12 +46,38 @@ fn text(file: &Path) -> anyhow::Result<String> {
 }
 
 /// The model that an argument names, with the adapters of an option.
-fn language_model(path: &Path, adapters: Option<&Path>) -> anyhow::Result<LanguageModel> {
-    let model = LanguageModel::open(path)?;
+fn language_model(
+    path: &Path,
+    adapters: Option<&Path>,
+    tokens: &SpecialArgs,
+    output: &Output,
+) -> anyhow::Result<LanguageModel> {
+    let given = SpecialTokens {
+        bos: tokens.bos.clone(),
+        eos: tokens.eos.clone(),
+    };
+    let model = LanguageModel::open_with(path, &given)?;
+    for note in model.notes() {
+        output.warn(note);
+    }
     Ok(match adapters {
         Some(folder) => model.with_adapters(folder)?,
         None => model,
     })
+}
+
+/// Names of special tokens.
+#[derive(Debug, clap::Args)]
+struct SpecialArgs {
+    /// Begin texts with this token of the tokenizer.
+    ///
+    /// By default it is the one that config.json, generation_config.json or tokenizer_config.json beside it names, else one of the usual
+    /// names.
+    #[arg(long, value_name = "TOKEN", help_heading = "Tokens")]
+    bos: Option<String>,
+    /// End texts with this token of the tokenizer (default: as for --bos). The ends that the files name end a text, too.
+    #[arg(long, value_name = "TOKEN", help_heading = "Tokens")]
+    eos: Option<String>,
 }
 
 /// The value of a TOML file that an option names.

@@ -24,6 +24,7 @@ use crate::files::names::{
 use crate::files::{read, read_if_there, vocabulary_file, write_atomic};
 use crate::huggingface::{CONFIG, INDEX};
 use crate::initial_model::{Description, GPT2_CONFIG, description_of, trainings_of};
+use crate::language::special_tokens::{self, TOKENIZER_SETTINGS};
 
 /// Names and shapes of an exported model's tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -188,6 +189,9 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
             vec![(MODEL_FILE.to_owned(), bytes)]
         }
     };
+    if vocab.file_name() == TOKENIZER_FILE {
+        files.extend(special_tokens::settings(&vocab, &words));
+    }
     files.push((vocab.file_name().to_owned(), words));
     // Words that are not public take their record along.
     let record = vocabulary_file(run_dir);
@@ -242,6 +246,7 @@ fn check_replaceable(folder: &Path) -> Result<()> {
     let models = [MODEL_FILE, INDEX, GGUF_FILE, peft::MODEL_FILE];
     let settings = [
         CONFIG,
+        TOKENIZER_SETTINGS,
         peft::CONFIG_FILE,
         VOCAB_FILE,
         TOKENIZER_FILE,

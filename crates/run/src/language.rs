@@ -9,6 +9,7 @@ mod generate;
 mod open;
 mod pace;
 mod predict;
+pub(crate) mod special_tokens;
 
 use undertone_data::{Examples, SpecialIds, Vocab};
 use undertone_models::{Decoder, DecoderOptions, Extension, SequenceModel};
@@ -18,12 +19,16 @@ use crate::error::{Result, RunError};
 pub use generate::{Ended, GenerateOptions, Generated, generate};
 pub use open::ModelSource;
 pub use predict::{Prediction, Predictor};
+pub use special_tokens::SpecialTokens;
 
 /// A trained model with its words.
 #[expect(missing_debug_implementations, reason = "a model is too large to print")]
 pub struct LanguageModel {
     source: ModelSource,
     vocab: Vocab,
+    /// Further tokens that end a text, beside the end of the vocabulary.
+    ends: Vec<u32>,
+    notes: Vec<String>,
     examples: Examples,
     model: Box<dyn SequenceModel>,
     parameters: Vec<f32>,
@@ -59,6 +64,17 @@ impl LanguageModel {
     #[must_use]
     pub fn source(&self) -> ModelSource {
         self.source
+    }
+
+    /// Sentences about the files of the model: those that disagree about the special tokens.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Returns `true` for a token that ends a text.
+    fn ends_text(&self, id: u32) -> bool {
+        id == self.special().eos || self.ends.contains(&id)
     }
 
     /// This model with other means than those that suit its size: a thread per 4 MB of parameters, at most as many as `rayon` has, and

@@ -74,7 +74,8 @@ impl Subwords {
             let of = |name: &&str| added.iter().find(|(_, token)| token.content == *name);
             names.iter().find_map(of).map(|(&id, _)| id)
         };
-        let special = |key: &str, given: Option<&str>, names: &[&str]| match given {
+        let special = |key: &str, given: Option<&str>, names: &[&str]| {
+            match given {
             Some(name) => tokenizer.token_to_id(name).ok_or_else(|| {
                 bad(format!(
                     "it has no token {}, which data.vocabulary.{key} names",
@@ -84,9 +85,10 @@ impl Subwords {
             None => find(names).ok_or_else(|| {
                 let names = names.join(", ");
                 bad(format!(
-                    "none of its added tokens is {names}: name the one to use in data.vocabulary.{key}"
+                    "none of its added tokens is {names}: name the one to use by --{key}, or in data.vocabulary.{key} of a run file"
                 ))
             }),
+        }
         };
         let (bos, eos) = (special("bos", bos, &BOS)?, special("eos", eos, &EOS)?);
         let unk = match tokenizer.get_model() {

@@ -21,6 +21,8 @@ pub(crate) struct GenerateArgs {
     /// trained on.
     #[arg(long, value_name = "FOLDER")]
     adapters: Option<PathBuf>,
+    #[command(flatten)]
+    special: super::SpecialArgs,
     /// Continue each of these texts (default: begin a text).
     prefix: Vec<String>,
     /// Limit the number of new tokens, which are words where the model has a list of words.
@@ -96,7 +98,7 @@ pub(crate) fn run(args: &GenerateArgs, output: &Output) -> anyhow::Result<()> {
         false => args.prefix.clone(),
     };
     let spinner = output.spinner("loading the model");
-    let model = super::language_model(&args.run, args.adapters.as_deref())?;
+    let model = super::language_model(&args.run, args.adapters.as_deref(), &args.special, output)?;
     spinner.finish_and_clear();
     let single = prefixes.len() * options.samples == 1;
     let streams = single && output.is_read();

@@ -23,6 +23,8 @@ pub(crate) struct PredictArgs {
     /// trained on.
     #[arg(long, value_name = "FOLDER")]
     adapters: Option<PathBuf>,
+    #[command(flatten)]
+    special: super::SpecialArgs,
     /// Predict the words after this text. Its last word counts as complete.
     prefix: Option<String>,
     /// Show this many words.
@@ -40,7 +42,7 @@ struct Line {
 /// Predicts and shows the words, or opens the keyboard.
 pub(crate) fn run(args: &PredictArgs, output: &Output) -> anyhow::Result<()> {
     let spinner = output.spinner("loading the model");
-    let model = super::language_model(&args.run, args.adapters.as_deref())?;
+    let model = super::language_model(&args.run, args.adapters.as_deref(), &args.special, output)?;
     let mut predictor = Predictor::new(&model)?;
     spinner.finish_and_clear();
     let top = usize::try_from(args.top)?;

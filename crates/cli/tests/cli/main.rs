@@ -41,6 +41,7 @@ mod shell;
 mod simulate;
 #[cfg(target_os = "linux")]
 mod soak;
+mod special_tokens;
 mod support;
 mod sweep;
 mod terminal;

@@ -163,7 +163,10 @@ impl Sample {
             self.keys.push(self.draws.next_u64());
         }
         let special = model.special();
-        let of = |id: u32| special.is_candidate(id, !options.ignore_end);
+        let of = |id: u32| {
+            let ends = options.ignore_end && model.ends_text(id);
+            !ends && special.is_candidate(id, !options.ignore_end)
+        };
         draw(&logits[..model.ids()], options, self.keys[place], of).unwrap_or(special.eos)
     }
 }
@@ -335,7 +338,7 @@ impl Maker<'_> {
                 let Some(line) = lines.next() else { return false };
                 let id = sample.draw(self.model, line, self.options, drafts.len());
                 // Nothing follows an end.
-                if id == self.model.special().eos {
+                if self.model.ends_text(id) {
                     return false;
                 }
                 drafts.push(id);
@@ -441,14 +444,18 @@ fn ended(
     watch: &mut dyn FnMut(usize, &str),
 ) -> Result<Option<(Ended, String)>> {
     let own = &sample.ids[sample.given..];
-    let mut text = continuation(model, prefix, &sample.ids, sample.given)?;
+    // An end that the vocabulary takes for an ordinary token is no text.
+    let last = own.last().copied();
+    let is_text = last.is_none_or(|id| id == model.special().eos || !model.ends_text(id));
+    let shown = sample.ids.len() - usize::from(!is_text);
+    let mut text = continuation(model, prefix, &sample.ids[..shown], sample.given)?;
     if let Some(place) = options.stop.iter().filter_map(|stop| text.find(stop)).min() {
         text.truncate(place);
         watch(sample.number, &text);
         return Ok(Some((Ended::Stop, text)));
     }
     watch(sample.number, &text);
-    Ok(if own.last() == Some(&model.special().eos) {
+    Ok(if last.is_some_and(|id| model.ends_text(id)) {
         Some((Ended::End, text))
     } else if own.len() == options.tokens {
         Some((Ended::Length, text))

@@ -9,6 +9,7 @@ use undertone_models::weights::{self, gpt2, peft};
 use undertone_models::{Loaded, ModelError, ModelSpec, Positions, SequenceModel};
 
 use super::LanguageModel;
+use super::special_tokens::{self, SpecialTokens};
 use crate::checkpoint::{self, Checkpoint};
 use crate::driver::workspace::{RunDirectory, trained_model, vocabulary_of};
 use crate::error::{Result, RunError};
@@ -60,6 +61,15 @@ impl LanguageModel {
     /// # Errors
     /// [`RunError`] for a path without a model, a file of another model, damaged files, and the folder of a session, which has no words.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_with(path, &SpecialTokens::default())
+    }
+
+    /// Opens a model as [`open`](Self::open) does, with special tokens that the caller names. Only a folder that `transformers` or an
+    /// export wrote takes them: a run has its own.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open). A token that the tokenizer does not have, and special tokens for a model that has its own, are errors, too.
+    pub fn open_with(path: &Path, given: &SpecialTokens) -> Result<Self> {
         let folder = match path.is_file() {
             true => path.parent().unwrap_or(Path::new(".")),
             false => path,
@@ -68,14 +78,18 @@ impl LanguageModel {
         if named.is_some_and(|name| name != MODEL_FILE && name != huggingface::INDEX) {
             return Err(no_model(path, format!("a folder, or a file {MODEL_FILE}")));
         }
-        if crate::task::is_exported(folder) {
+        let is_task = crate::task::is_exported(folder);
+        if (is_task || files::exists(&folder.join(CONFIG_FILE))) && !given.is_empty() {
+            return Err(own_tokens(folder));
+        }
+        if is_task {
             return Self::of_task(folder);
         }
         if files::exists(&folder.join(CONFIG_FILE)) {
             return Self::of_run(folder);
         }
         if files::exists(&folder.join(MODEL_FILE)) || files::exists(&folder.join(huggingface::INDEX)) {
-            return Self::of_export(folder, path);
+            return Self::of_export(folder, path, given);
         }
         let expected = match files::exists(&folder.join(peft::CONFIG_FILE)) {
             true => {
@@ -100,6 +114,8 @@ impl LanguageModel {
         Ok(Self {
             source: ModelSource::Task,
             vocab,
+            ends: Vec::new(),
+            notes: Vec::new(),
             examples: file.text.examples,
             model,
             parameters,
@@ -124,6 +140,8 @@ impl LanguageModel {
         Ok(Self {
             source,
             vocab,
+            ends: Vec::new(),
+            notes: Vec::new(),
             examples: setting.data.examples,
             model,
             parameters,
@@ -131,15 +149,15 @@ impl LanguageModel {
         })
     }
 
-    fn of_export(folder: &Path, path: &Path) -> Result<Self> {
+    fn of_export(folder: &Path, path: &Path, given: &SpecialTokens) -> Result<Self> {
         let path = huggingface::file_of(path);
         if huggingface::is_index(&path) {
-            return Self::of_huggingface(folder, &Weights::of_index(&path)?);
+            return Self::of_huggingface(folder, &Weights::of_index(&path)?, given);
         }
         let bytes = files::read_given(&path, files::MAX_MODEL)?;
         if huggingface::is(&path, &bytes)? {
             drop(bytes);
-            return Self::of_huggingface(folder, &Weights::of_file(&path)?);
+            return Self::of_huggingface(folder, &Weights::of_file(&path)?, given);
         }
         let unreadable = |error: ModelError| RunError::damaged(&path, error);
         let described = weights::description(&bytes).map_err(unreadable)?;
@@ -151,12 +169,19 @@ impl LanguageModel {
             Some(own) => own.without_lora(),
             None => gpt2_spec(folder, &path)?,
         };
-        let (vocab, examples) = words_beside(folder, described.as_ref())?;
+        let Words {
+            vocab,
+            ends,
+            notes,
+            examples,
+        } = words_beside(folder, described.as_ref(), given)?;
         let Loaded { model, parameters } = spec.load(vocab.len(), &bytes).map_err(unreadable)?;
         let parameters = parameters.ok_or_else(|| RunError::damaged(&path, "it lacks parameters"))?;
         Ok(Self {
             source: ModelSource::Export,
             vocab,
+            ends,
+            notes,
             examples,
             model,
             parameters,
@@ -167,13 +192,18 @@ impl LanguageModel {
 
 impl LanguageModel {
     /// A model of Llama or a relative, as this program or another one wrote it.
-    fn of_huggingface(folder: &Path, weights: &Weights) -> Result<Self> {
+    fn of_huggingface(folder: &Path, weights: &Weights, given: &SpecialTokens) -> Result<Self> {
         let described: Option<Description> = weights
             .description()?
             .map(|text| serde_json::from_str(&text))
             .transpose()
             .map_err(|error| RunError::damaged(folder, format!("its description: {error}")))?;
-        let (vocab, examples) = words_beside(folder, described.as_ref())?;
+        let Words {
+            vocab,
+            ends,
+            notes,
+            examples,
+        } = words_beside(folder, described.as_ref(), given)?;
         let mut spec = weights.config().spec().clone();
         if let ModelSpec::Llama(llama) = &mut spec {
             llama.context = llama.context.min(huggingface::LONGEST_CONTEXT);
@@ -185,6 +215,8 @@ impl LanguageModel {
         Ok(Self {
             source: ModelSource::Export,
             vocab,
+            ends,
+            notes,
             examples,
             model: Box::new(whole),
             parameters,
@@ -215,27 +247,63 @@ fn from_checkpoint(
     Ok((model, checkpoint.parameters))
 }
 
-/// The words or the tokenizer of an exported model, and the unit of text that fits them.
-fn words_beside(folder: &Path, described: Option<&Description>) -> Result<(Vocab, Examples)> {
+/// The words or the tokenizer of an exported model.
+struct Words {
+    vocab: Vocab,
+    /// Further tokens that end a text.
+    ends: Vec<u32>,
+    notes: Vec<String>,
+    /// The unit of text that fits them.
+    examples: Examples,
+}
+
+fn words_beside(folder: &Path, described: Option<&Description>, given: &SpecialTokens) -> Result<Words> {
     let path = vocabulary_file(folder);
     let bytes = files::read_given(&path, files::MAX_GIVEN)?;
-    let (vocab, examples) = match path.ends_with(TOKENIZER_FILE) {
-        true => (
-            undertone_data::parse_tokenizer(&path, bytes, None, None)?,
-            Examples::Windows,
-        ),
-        false => (undertone_data::parse_words(&path, &bytes)?, Examples::Sentences),
+    let words = match path.ends_with(TOKENIZER_FILE) {
+        true => {
+            let found = special_tokens::beside(folder, &bytes, given)?;
+            let (bos, eos) = (found.bos.as_deref(), found.eos.first().map(String::as_str));
+            let vocab = undertone_data::parse_tokenizer(&path, bytes, bos, eos)?;
+            Words {
+                ends: ends_of(&vocab, &found.eos),
+                notes: found.notes,
+                examples: Examples::Windows,
+                vocab,
+            }
+        }
+        false if !given.is_empty() => return Err(own_tokens(folder)),
+        false => Words {
+            vocab: undertone_data::parse_words(&path, &bytes)?,
+            ends: Vec::new(),
+            notes: Vec::new(),
+            examples: Examples::Sentences,
+        },
     };
     if let Some(expected) = described.and_then(|own| own.vocabulary_sha256.as_ref())
-        && *expected != vocab.digest()
+        && *expected != words.vocab.digest()
     {
         return Err(RunError::InitialVocabulary {
             path: folder.join(MODEL_FILE),
-            expected: vocab.digest(),
+            expected: words.vocab.digest(),
             found: expected.clone(),
         });
     }
-    Ok((vocab, examples))
+    Ok(words)
+}
+
+/// The further ends of a text. A name that the tokenizer does not have would be unknown text.
+fn ends_of(vocab: &Vocab, names: &[String]) -> Vec<u32> {
+    let ids = names.iter().skip(1).filter_map(|name| vocab.id(name));
+    ids.filter(|&id| Some(id) != vocab.special().unk).collect()
+}
+
+fn own_tokens(folder: &Path) -> RunError {
+    RunError::Option {
+        option: "--bos or --eos",
+        expected: "the folder of a model with a tokenizer that is no run: a run and a list of words have their own tokens",
+        got: folder.display().to_string(),
+    }
 }
 
 /// The model that a `config.json` of GPT-2 describes.

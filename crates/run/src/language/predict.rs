@@ -86,7 +86,9 @@ impl<'a> Predictor<'a> {
 
     fn words(&self, begun: &str, count: usize) -> Vec<Prediction> {
         let (vocab, special) = (&self.model.vocab, self.model.special());
-        let of = |id: u32| special.is_candidate(id, false) && vocab.word(id).starts_with(begun);
+        let of = |id: u32| {
+            special.is_candidate(id, false) && vocab.word(id).starts_with(begun) && !self.model.ends_text(id)
+        };
         let best = best(&self.logits[..self.model.ids()], count, of);
         let prediction = |(id, score): (u32, f32)| Prediction {
             word: vocab.word(id).to_owned(),
@@ -102,7 +104,7 @@ impl<'a> Predictor<'a> {
         let place = Place::new(model, context)?;
         let special = model.special();
         let likely = best(&self.logits[..model.ids()], count.saturating_mul(256), |id| {
-            special.is_candidate(id, false)
+            special.is_candidate(id, false) && !model.ends_text(id)
         });
         let mut words = Vec::new();
         for (id, score) in likely {
@@ -232,7 +234,11 @@ impl<'a> Place<'a> {
                 continue;
             };
             let letters = next.chars().all(|c| c.is_alphanumeric() || c == '\'');
-            if special.is_candidate(id, false) && letters && agrees(with.trim_start(), begun) {
+            if special.is_candidate(id, false)
+                && !self.model.ends_text(id)
+                && letters
+                && agrees(with.trim_start(), begun)
+            {
                 word.tokens.push(id);
                 word.score += f64::from(score);
                 return Ok(true);

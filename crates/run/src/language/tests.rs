@@ -19,6 +19,8 @@ fn model(family: &str) -> LanguageModel {
     LanguageModel {
         source: ModelSource::Export,
         vocab,
+        ends: Vec::new(),
+        notes: Vec::new(),
         examples: Examples::Sentences,
         model,
         parameters,

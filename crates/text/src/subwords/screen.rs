@@ -22,7 +22,7 @@ const MAX_GROWTH: usize = 64;
 const MAX_VALUES: usize = 4_000_000;
 /// Maximum number of added tokens and length of one in bytes.
 const MAX_ADDED: usize = 100_000;
-const MAX_TOKEN_BYTES: usize = 1024;
+const MAX_TOKEN_BYTES: usize = 2048;
 
 /// A tokenizer that may be given to the library.
 pub(super) struct Screened {

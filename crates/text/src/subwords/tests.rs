@@ -142,8 +142,8 @@ fn hostile_tokenizers_end_in_an_error() {
         "two tokens have the id 0",
     );
     fails(
-        model("vocab", json!({ "a".repeat(2000): 0 })),
-        "tokens of at most 1024 bytes",
+        model("vocab", json!({ "a".repeat(3000): 0 })),
+        "tokens of at most 2048 bytes",
     );
     fails(model("vocab", json!(7)), "expected tokens with ids");
     let unigram =
@@ -167,8 +167,8 @@ fn hostile_tokenizers_end_in_an_error() {
         "expected a part with a type",
     );
     fails(
-        json!({ "added_tokens": [{ "content": "a".repeat(2000) }] }),
-        "at most 1024 bytes each",
+        json!({ "added_tokens": [{ "content": "a".repeat(3000) }] }),
+        "at most 2048 bytes each",
     );
     fails(json!({ "model": null }), "no model");
     for bad in [&b"{"[..], b"[]", b"\xff", b"{}", &b"[".repeat(100_000)] {
