@@ -191,7 +191,7 @@ def test_tables_that_cannot_be_used_are_refused_by_column_and_row():
     fails({**COLUMNS, "said": ["two words", *range(1, ROWS)]}, TypeError, "columns[\"said\"][1]: expected strings alone")
     fails({**COLUMNS, "author": [2**64, *range(1, ROWS)]}, TypeError, "expected an integer of 64 bits")
     fails({name: [] for name in COLUMNS}, udp.DataError, "")
-    fails({**COLUMNS, "part": ["test"] * ROWS}, udp.DataError, "no user has usable text", split="part")
+    fails({**COLUMNS, "part": ["test"] * ROWS}, udp.DataError, "the train partition is empty", split="part")
     fails({**COLUMNS, "part": ["holdout"] * ROWS}, udp.DataError, 'expected "train", "validation" or "test"', split="part")
 
 

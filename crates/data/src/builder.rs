@@ -175,12 +175,13 @@ fn spool(
     let mut records: Vec<Record> = Vec::new();
     let mut users: Vec<Box<str>> = Vec::new();
     let mut numbers: HashMap<Box<str>, u32> = HashMap::new();
+    let mut wrote: Vec<bool> = Vec::new();
     let (mut start, mut done) = (0_usize, 0_u64);
     let cutter = ExampleCutter::new(vocab, spec.examples, spec.longest_example());
     let (mut measure, mut noted) = (Measure::default(), Noted::default());
     let by_time = spec.caps_by_time();
     source.read(&mut |rows, total| {
-        for chunk in cut_rows(&cutter, rows, progress)? {
+        for chunk in cut_rows(&cutter, spec.words, rows, progress)? {
             output.write(bytemuck::cast_slice(&chunk.spool))?;
             measure.add(chunk.measure);
             for (row, words) in chunk.rows.clone().zip(chunk.lengths) {
@@ -188,7 +189,9 @@ fn spool(
                 let user = number(&mut numbers, name);
                 if user as usize == users.len() {
                     users.push(name.into());
+                    wrote.push(false);
                 }
+                wrote[user as usize] |= !rows.texts.get(row).trim_start().is_empty();
                 let split = assign(&splitter, rows, row)?;
                 if by_time && split == Split::Train && words > 0 {
                     rows.need_time(row, "data.keep = { kind = \"earliest\" } with a cap")?;
@@ -209,7 +212,9 @@ fn spool(
         proceed(progress)
     })?;
     if start == 0 {
-        return Err(no_usable_text(spec.source.describe(), users.len() as u64, done));
+        let mute = wrote.iter().filter(|&&wrote| wrote).count() as u64;
+        let seen = (users.len() as u64, mute);
+        return Err(no_usable_text(spec.source.describe(), seen, done, spec.words));
     }
     let spool = output.map()?;
     Ok(Spooled {

@@ -95,6 +95,7 @@ impl Corpus {
             Err(error) => return Err(error),
         }
         let vocab = vocabulary.build(&source, spec, base_dir, progress)?;
+        let vocab = vocab.with_rule(spec.words);
         let mut writer = CacheWriter::create(&path, &digest)?;
         let (stats, best) = builder::build(&source, &vocab, spec, &mut writer, cache_dir, progress)?;
         writer.finish(&vocab, stats, best)?;
@@ -105,7 +106,8 @@ impl Corpus {
         }
     }
 
-    fn new(cache: Cache, spec: &CorpusSpec, digest: &str, record: Option<FileRecord>) -> Corpus {
+    fn new(mut cache: Cache, spec: &CorpusSpec, digest: &str, record: Option<FileRecord>) -> Corpus {
+        cache.vocab = cache.vocab.with_rule(spec.words);
         let (vocabulary_privacy, sources) = match record {
             Some(FileRecord::Chosen(record)) => (Some(Arc::new(record)), None),
             Some(FileRecord::NotPrivate(record)) => (None, Some(record.sources().to_vec())),
@@ -427,7 +429,7 @@ impl<'a> Vocabulary<'a> {
                 size,
                 of_people,
             } => {
-                let counts = WordCounts::of_public_corpus(path, text, base, progress)?;
+                let counts = WordCounts::of_public_corpus(path, text, base, spec.words, progress)?;
                 let vocab = counts.vocab(size);
                 Ok(match of_people {
                     true => vocab.with_provenance(VocabProvenance::TrainingData),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use crate::error::{DataError, Result, no_usable_text, quoted};
+use crate::error::{DataError, Result, no_text, quoted};
 use crate::file;
 use crate::made_from::{self, FileRecord, MadeFromPeople};
 use crate::path::expand;
@@ -15,8 +15,7 @@ use crate::source::{Source, read_texts};
 use crate::spec::{CorpusSpec, SplitSpec};
 use crate::split::Split;
 use crate::splitter::Splitter;
-use undertone_text::{Vocab, VocabProvenance};
-use undertone_text::{sentences, words};
+use undertone_text::{Vocab, VocabProvenance, WordRule};
 
 /// Words (with a letter in them) and their counts, most frequent first (equal counts in alphabetical order).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +27,8 @@ pub struct WordCounts {
 }
 
 impl WordCounts {
-    /// Counts the words of a public corpus (`.parquet`, `.jsonl`, `.csv`, `.tsv` or plain text); `text` names the column. Where the
-    /// record of the corpus says that it was made from people's text, so are the words.
+    /// Counts the words of a public corpus (`.parquet`, `.jsonl`, `.csv`, `.tsv` or plain text); `text` names the column, and `rule` cuts
+    /// the words. Where the record of the corpus says that it was made from people's text, so are the words.
     ///
     /// # Errors
     /// Whatever reading the file says.
@@ -37,12 +36,13 @@ impl WordCounts {
         path: &str,
         text: &str,
         base_dir: &Path,
+        rule: WordRule,
         progress: &dyn Progress,
     ) -> Result<WordCounts> {
         let path = expand("data.vocabulary.path", path, base_dir)?;
         let recorded = FileRecord::not_private(&path)?;
         let people = recorded.map(|record| record.sources().to_vec());
-        let mut counter = Counter::default();
+        let mut counter = Counter::new(rule);
         let mut done = 0;
         read_texts(&path, text, &mut |rows, total| {
             counter.add(rows, |_| Ok(true))?;
@@ -85,7 +85,7 @@ impl WordCounts {
         progress: &dyn Progress,
     ) -> Result<WordCounts> {
         let splitter = Splitter::new(split)?;
-        let mut counter = Counter::default();
+        let mut counter = Counter::new(spec.words);
         let mut done = 0;
         source.read(&mut |rows, total| {
             counter.add(rows, |row| Ok(assign(&splitter, rows, row)? == Split::Train))?;
@@ -189,24 +189,51 @@ pub(crate) fn assign_as(splitter: &Splitter, rows: &Rows, row: usize, user: &str
         })
 }
 
-#[derive(Default)]
+/// The reason for which no word was counted in `rows` rows, `taken` of which are counted.
+pub(crate) fn no_words(origin: String, taken: u64, rows: u64) -> DataError {
+    match taken == 0 && rows > 0 {
+        true => DataError::EmptyPartition {
+            split: Split::Train,
+            reason: format!("the split puts none of the {rows} rows of {origin} into it"),
+        },
+        false => no_text(origin, "words with a letter", rows),
+    }
+}
+
 struct Counter {
+    rule: WordRule,
+    /// Rows whose words were counted.
+    taken: u64,
     counts: HashMap<Box<str>, u64>,
 }
 
 impl Counter {
+    fn new(rule: WordRule) -> Self {
+        Self {
+            rule,
+            taken: 0,
+            counts: HashMap::new(),
+        }
+    }
+
     fn add(&mut self, rows: &Rows, wanted: impl Fn(usize) -> Result<bool> + Sync) -> Result<()> {
-        let parts: Vec<HashMap<Box<str>, u64>> = (0..rows.len())
+        let rule = self.rule;
+        let parts: Vec<(u64, HashMap<Box<str>, u64>)> = (0..rows.len())
             .into_par_iter()
             .with_min_len(512)
-            .try_fold(HashMap::new, |mut counts, row| {
-                if wanted(row)? {
-                    count_text(rows.texts.get(row), &mut counts);
-                }
-                Ok::<_, DataError>(counts)
-            })
+            .try_fold(
+                Default::default,
+                |(taken, mut counts): (u64, HashMap<_, _>), row| {
+                    let wanted = wanted(row)?;
+                    if wanted {
+                        count_text(rule, rows.texts.get(row), &mut counts);
+                    }
+                    Ok::<_, DataError>((taken + u64::from(wanted), counts))
+                },
+            )
             .collect::<Result<_>>()?;
-        for part in parts {
+        for (taken, part) in parts {
+            self.taken += taken;
             for (word, count) in part {
                 *self.counts.entry(word).or_insert(0) += count;
             }
@@ -221,7 +248,7 @@ impl Counter {
         rows: u64,
     ) -> Result<WordCounts> {
         if self.counts.is_empty() {
-            return Err(no_usable_text(origin(), 0, rows));
+            return Err(no_words(origin(), self.taken, rows));
         }
         let mut counts: Vec<_> = self.counts.into_iter().collect();
         counts.sort_by(|(word, count), (other, other_count)| {
@@ -236,10 +263,10 @@ impl Counter {
 }
 
 /// Counts all words that hold a letter and no control character, those of cut or dropped sentences too: numbers alone would crowd out words.
-pub(crate) fn count_text(text: &str, counts: &mut HashMap<Box<str>, u64>) {
+pub(crate) fn count_text(rule: WordRule, text: &str, counts: &mut HashMap<Box<str>, u64>) {
     let mut scratch = String::new();
-    sentences(text, |sentence| {
-        words(sentence, &mut scratch, |word| match counts.get_mut(word) {
+    rule.sentences(text, |sentence| {
+        rule.words(sentence, &mut scratch, |word| match counts.get_mut(word) {
             Some(count) => *count += 1,
             // A vocabulary file holds no control characters.
             None if word.contains(char::is_alphabetic) && !word.contains(char::is_control) => {
@@ -257,11 +284,33 @@ mod tests {
     #[test]
     fn only_words_with_a_letter_are_counted() {
         let mut counts = HashMap::new();
-        count_text("Alone\nthe cat saw the dog\n12 & 3rd", &mut counts);
+        count_text(
+            WordRule::English,
+            "Alone\nthe cat saw the dog\n12 & 3rd",
+            &mut counts,
+        );
         let get = |word: &str| counts.get(word).copied().unwrap_or(0);
         assert_eq!(
             (get("alone"), get("the"), get("3rd"), get("12"), get("&")),
             (1, 2, 1, 0, 0)
         );
+    }
+
+    #[test]
+    fn typographic_signs_make_no_words_of_their_own() {
+        let text = "“It’s it's” — said… «Mon Été» été e\u{301}te\u{301} है। ١٢ 今天，今天";
+        let mut counts = HashMap::new();
+        count_text(WordRule::Unicode, text, &mut counts);
+        let mut found: Vec<(&str, u64)> = counts.iter().map(|(word, &count)| (&**word, count)).collect();
+        found.sort_unstable();
+        let expected = [
+            ("it's", 2),
+            ("mon", 1),
+            ("said", 1),
+            ("été", 3),
+            ("है", 1),
+            ("今天", 2),
+        ];
+        assert_eq!(found, expected);
     }
 }

@@ -131,7 +131,7 @@ pub struct DedupSummary {
 
 /// Copies the rows of `public` that are no near-duplicates of any text of `private` to `output`, in their format and order.
 ///
-/// A document is the set of its word 5-grams (words as in the corpus convention, in lower case; of shorter texts the words
+/// A document is the set of its word 5-grams (words by the rule of Unicode, in lower case; of shorter texts the words
 /// together are the one gram). Candidates come from `bands * rows_per_band` min-wise hashes; of each candidate the Jaccard
 /// similarity is then computed from the sets, so nothing below the threshold is removed. With URL columns on both sides,
 /// documents with the URL of a private document are removed as well.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use undertone_text::{quoted, short, shortened};
 
+use undertone_text::WordRule;
+
 use crate::split::Split;
 
 /// A place in a file.
@@ -174,15 +176,26 @@ pub enum DataError {
         extensions: Vec<String>,
     },
     /// No user has a single usable sentence.
-    #[error(
-        "no user has usable text: {origin} has {users} users in {rows} rows, but no example (a sentence of at least 2 words, or \
-         in windows any token)"
-    )]
+    #[error("no user has usable text: {origin} has {users} users in {rows} rows, but no example ({})", unusable(*rule, *mute))]
     NoUsableText {
         /// The source, in words.
         origin: String,
         /// Users seen.
         users: u64,
+        /// Rows read.
+        rows: u64,
+        /// Users who wrote something, of which no example could be made.
+        mute: u64,
+        /// The rule that cut the text.
+        rule: WordRule,
+    },
+    /// Rows hold nothing that can be used.
+    #[error("{origin}: expected {expected}, got none in {rows} rows")]
+    NoText {
+        /// The texts, in words.
+        origin: String,
+        /// What the rows lack.
+        expected: &'static str,
         /// Rows read.
         rows: u64,
     },
@@ -320,6 +333,23 @@ fn words(text: &str) -> String {
     shortened(text, 4 * 80)
 }
 
+/// The reason for which texts give no example, and the way out.
+fn unusable(rule: WordRule, mute: u64) -> String {
+    const ONE: &str = "a sentence of at least 2 words, or in windows any token";
+    let tokenizer = "make a tokenizer, which cuts every language, of public text: \
+                     undertone data tokenizer PUBLIC --public --out tokenizer.json";
+    match (mute, rule) {
+        (0, _) => format!("{ONE}; no row has any text"),
+        (mute, WordRule::English) => format!(
+            "{ONE}; {mute} of the users wrote text without one. Their text is cut by the rule of English: write words = \"unicode\" for \
+             another language, or {tokenizer}"
+        ),
+        (mute, _) => format!(
+            "{ONE}; {mute} of the users wrote text without one. If words do not serve their language, {tokenizer}"
+        ),
+    }
+}
+
 fn of_column(name: &str) -> String {
     match name.is_empty() {
         true => String::new(),
@@ -391,7 +421,27 @@ pub(crate) fn bad_grouped(path: impl Into<PathBuf>, detail: impl Into<String>) -
     DataError::BadGrouped { path, detail }
 }
 
-/// A source in which nobody says anything.
-pub(crate) fn no_usable_text(origin: String, users: u64, rows: u64) -> DataError {
-    DataError::NoUsableText { origin, users, rows }
+/// A source in which nobody says anything. `mute` users wrote text that gives no example by `rule`.
+pub(crate) fn no_usable_text(
+    origin: String,
+    (users, mute): (u64, u64),
+    rows: u64,
+    rule: WordRule,
+) -> DataError {
+    DataError::NoUsableText {
+        origin,
+        users,
+        rows,
+        mute,
+        rule,
+    }
+}
+
+/// Rows without anything that can be used.
+pub(crate) fn no_text(origin: String, expected: &'static str, rows: u64) -> DataError {
+    DataError::NoText {
+        origin,
+        expected,
+        rows,
+    }
 }

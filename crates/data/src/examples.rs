@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
-use undertone_text::{ExampleCutter, Scratch, TextError};
+use undertone_text::{ExampleCutter, Scratch, TextError, WordRule};
 
 use crate::error::Result;
 use crate::progress::{Progress, proceed};
@@ -24,7 +24,7 @@ pub(crate) struct Chunk {
 pub(crate) struct Measure {
     /// Ids, without special ones.
     tokens: u64,
-    /// Pieces between white space.
+    /// Pieces between white space, or words of a script without spaces.
     words: u64,
 }
 
@@ -39,9 +39,10 @@ impl Measure {
     }
 }
 
-/// Cuts a batch in parallel; the result does not depend on the number of threads.
+/// Cuts a batch in parallel; the result does not depend on the number of threads. `rule` counts the pieces of a text.
 pub(crate) fn cut_rows(
     cutter: &ExampleCutter<'_>,
+    rule: WordRule,
     rows: &Rows,
     progress: &dyn Progress,
 ) -> Result<Vec<Chunk>> {
@@ -58,7 +59,7 @@ pub(crate) fn cut_rows(
             for row in range.clone() {
                 let before = spool.len();
                 let text = rows.texts.get(row);
-                measure.words += text.split_whitespace().count() as u64;
+                measure.words += rule.pieces(text);
                 let tokens = cutter.cut(text, &mut scratch, &mut spool);
                 measure.tokens += tokens.map_err(|error| {
                     let detail = match error {

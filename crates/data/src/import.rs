@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
 use crate::count::assign_as;
-use crate::error::{Result, invalid, io, no_usable_text, quoted};
+use crate::error::{Result, invalid, io, no_text, quoted};
 use crate::file::{Spool, parent, persist, refuse_existing};
 use crate::hash::pseudonym;
 use crate::made_from::{self, MadeFromPeople, people_of};
@@ -256,7 +256,7 @@ fn write_users(
         .for_each(|(name, number)| names[number as usize] = name);
     let names = UserNames::of(&names, records.iter().map(|record| record.user));
     if records.is_empty() {
-        return Err(no_usable_text(plan.origin.clone(), users.len() as u64, done));
+        return Err(no_text(plan.origin.clone(), "a text of a user", done));
     }
     let texts = spool.map()?;
 

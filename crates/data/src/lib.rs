@@ -93,6 +93,6 @@ pub use synthetic::BestAccuracy;
 pub use time::TimePoint;
 pub use tokenizer::{TokenizerKind, TokenizerSummary, train_tokenizer};
 pub use undertone_text::{
-    EosTargets, Examples, MAX_VOCABULARY_WORDS, SpecialIds, Vocab, VocabProvenance, open_sentence,
+    EosTargets, Examples, MAX_VOCABULARY_WORDS, SpecialIds, Vocab, VocabProvenance, WordRule, open_sentence,
 };
 pub use vocabulary::{parse_tokenizer, parse_words, read_tokenizer, read_words};

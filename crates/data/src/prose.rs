@@ -14,6 +14,7 @@ use crate::hash::hash_bytes;
 use crate::progress::{Progress, Stage, proceed};
 use crate::source::files;
 use paragraphs::{Kind, paragraphs};
+use undertone_text::WordRule;
 
 /// Extensions of the files that are read.
 const DOCUMENTS: &[&str] = &["md", "rst", "txt", "rs"];
@@ -28,7 +29,7 @@ pub struct ProseSummary {
     pub documents: u64,
     /// Paragraphs written.
     pub paragraphs: u64,
-    /// Words written, as white space divides them.
+    /// Words written, as white space divides them, or a dictionary where a script has no spaces.
     pub words: u64,
     /// Paragraphs left out because an earlier one is equal.
     pub repeated: u64,
@@ -89,7 +90,7 @@ pub fn prose(folder: &Path, output: &Path, overwrite: bool, progress: &dyn Progr
         summary.paragraphs += new.len() as u64;
         summary.words += new
             .iter()
-            .map(|paragraph| paragraph.split_whitespace().count() as u64)
+            .map(|paragraph| WordRule::Unicode.pieces(paragraph))
             .sum::<u64>();
         let name = file.strip_prefix(folder).unwrap_or(file);
         let row = serde_json::json!({ "user_id": name.to_string_lossy(), "text": new.join("\n") });
@@ -219,6 +220,17 @@ mod tests {
         let error = prose(folder.path(), &output, false, &NoProgress).unwrap_err();
         assert!(matches!(error, DataError::OutputExists { .. }), "{error}");
         assert_eq!(std::fs::read_to_string(&output).unwrap(), "kept");
+    }
+
+    #[test]
+    fn words_of_scripts_without_spaces_are_counted() {
+        let folder = folder(&[(
+            "a.md",
+            "今天天气很好，我们去公园散步。\n\nFour words -- or six.\n",
+        )]);
+        let output = folder.path().join("public.jsonl");
+        let summary = prose(folder.path(), &output, false, &NoProgress).unwrap();
+        assert_eq!((summary.paragraphs, summary.words), (2, 7 + 5));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{DataError, Result, invalid};
 use crate::time::TimePoint;
 use source::default_text;
-use undertone_text::{Examples, MAX_VOCABULARY_WORDS};
+use undertone_text::{Examples, MAX_VOCABULARY_WORDS, WordRule};
 
 pub(crate) use source::{Columns, name_of_text};
 pub use source::{CsvSource, GroupedSource, MemorySource, SourceSpec, SyntheticSource, TableSource};
@@ -40,6 +40,9 @@ pub struct CorpusSpec {
     /// The unit of text that is one example.
     #[serde(default, skip_serializing_if = "is_sentences")]
     pub examples: Examples,
+    /// The rule of sentences and words. A run file that names none has the rule of English, and its text is cut as ever.
+    #[serde(default, skip_serializing_if = "WordRule::is_english")]
+    pub words: WordRule,
     /// Words (or sub-word tokens) of a sentence that are kept; a longer sentence is cut and gets no EOS.
     #[serde(default = "default_max_sentence_tokens")]
     pub max_sentence_tokens: usize,
@@ -231,6 +234,7 @@ impl CorpusSpec {
             vocabulary,
             split: None,
             examples: Examples::default(),
+            words: WordRule::English,
             max_sentence_tokens: default_max_sentence_tokens(),
             max_example_tokens: None,
             min_examples: 0,
@@ -487,6 +491,8 @@ mod tests {
             data.max_tokens: expected at least 128 (max_example_tokens)
             $ examples = "documents"
             unknown variant `documents`
+            $ words = "klingon"
+            unknown variant `klingon`, expected `english` or `unicode`
             $ split = { kind = "held_out_users", validation = nan }
             data.split.validation: expected a number in [0, 1], got NaN
             $ split = { kind = "held_out_users", test = -0.1 }
@@ -545,9 +551,19 @@ mod tests {
 
     #[test]
     fn a_spec_survives_a_round_trip() {
-        let text = table("max_examples = 64\nsplit = { kind = \"held_out_users\", seed = 2 }");
+        let text =
+            table("max_examples = 64\nwords = \"unicode\"\nsplit = { kind = \"held_out_users\", seed = 2 }");
         let spec: CorpusSpec = toml::from_str(&text).unwrap();
         let again: CorpusSpec = toml::from_str(&toml::to_string(&spec).unwrap()).unwrap();
         assert_eq!(spec, again);
+        assert_eq!(spec.words, WordRule::Unicode);
+    }
+
+    /// The settings are hashed, so a key that says nothing new stays out of them.
+    #[test]
+    fn the_rule_of_english_is_never_written() {
+        let spec: CorpusSpec = toml::from_str(&table("words = \"english\"")).unwrap();
+        assert_eq!(spec, toml::from_str(&table("")).unwrap());
+        assert!(!toml::to_string(&spec).unwrap().contains("english"));
     }
 }

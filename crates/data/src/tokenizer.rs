@@ -17,7 +17,7 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, Tokenizer};
 
-use crate::error::{DataError, Result, invalid, no_usable_text};
+use crate::error::{DataError, Result, invalid, no_text};
 use crate::file;
 use crate::made_from::{self, FileRecord, MadeFromPeople, people_of};
 use crate::path::expand;
@@ -83,7 +83,7 @@ const MAX_SIZE: usize = 1_000_000;
 /// a file says otherwise, a record beside the tokenizer says that it is not private.
 ///
 /// # Errors
-/// [`DataError::InvalidSetting`] for a size that does not hold the alphabet, [`DataError::NoUsableText`] for sources
+/// [`DataError::InvalidSetting`] for a size that does not hold the alphabet, [`DataError::NoText`] for sources
 /// without a word, [`DataError::OutputExists`] unless overwriting is asked for, and whatever reading says.
 ///
 /// # Source
@@ -128,7 +128,7 @@ pub fn train_tokenizer(
     let (words, forgotten_words) = (counts.total(), counts.forgotten());
     let counts = counts.finish();
     if counts.is_empty() {
-        return Err(no_usable_text(sources.join(", "), 0, rows));
+        return Err(no_text(sources.join(", "), "text", rows));
     }
     progress.update(Stage::Merging, 0, None);
     let distinct_words = counts.len();

@@ -82,7 +82,7 @@ impl CorpusSpec {
     /// Those of [`read_words`] and [`read_tokenizer`]; a variable in the path that is not set.
     pub fn vocabulary_in_file(&self, base_dir: &Path) -> Result<Option<Vocab>> {
         let place = |path: &str| expand("data.vocabulary.path", path, base_dir);
-        Ok(match &self.vocabulary {
+        let found = match &self.vocabulary {
             Some(VocabularySpec::File { path } | VocabularySpec::Private { path }) => {
                 Some(read_words(&place(path)?)?)
             }
@@ -90,7 +90,8 @@ impl CorpusSpec {
                 Some(read_tokenizer(&place(path)?, bos.as_deref(), eos.as_deref())?)
             }
             Some(VocabularySpec::PublicCorpus { .. } | VocabularySpec::TrainingData { .. }) | None => None,
-        })
+        };
+        Ok(found.map(|vocab| vocab.with_rule(self.words)))
     }
 
     /// The origin of the words, as far as the specification says it.

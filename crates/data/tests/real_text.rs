@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use tempfile::TempDir;
-use undertone_data::{Corpus, CorpusSpec, NoProgress, Split, WordCounts};
+use undertone_data::{Corpus, CorpusSpec, NoProgress, Split, WordCounts, WordRule};
 
 fn data() -> Option<PathBuf> {
     std::env::var_os("UNDERTONE_DATA").map(PathBuf::from)
@@ -52,6 +52,7 @@ fn public_vocabulary_is_the_published_one() {
         "$UNDERTONE_DATA/public-docs.parquet",
         "text",
         directory.path(),
+        WordRule::English,
         &NoProgress,
     );
     let counts = counts.unwrap();

@@ -17,7 +17,7 @@ use crate::keystore::{
 use crate::memory::DEAR;
 
 /// The version of the tables. A change of them adds a migration and raises it.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
 
 const TABLES: &str = "
 CREATE TABLE meta (
@@ -31,8 +31,9 @@ CREATE TABLE examples (
     expires_ms INTEGER NOT NULL,     -- when it is deleted
     withheld INTEGER NOT NULL,       -- 1 if evaluations alone may read it
     bytes INTEGER NOT NULL,          -- length of the text
-    examples INTEGER NOT NULL,       -- number of sentences that can be examples
-    sealed BLOB NOT NULL
+    examples INTEGER NOT NULL,       -- number of sentences that can be examples by the rule of English
+    sealed BLOB NOT NULL,
+    broadest INTEGER                 -- their number by the broadest rule; NULL for texts that were not counted by it
 );
 CREATE INDEX examples_by_age ON examples (withheld, at_ms);
 CREATE TABLE participation (
@@ -147,6 +148,13 @@ impl Database {
                 self.set_number("latest_ms", now_ms)?;
                 transaction.commit()?;
                 return Ok(());
+            }
+            // Version 1 counted examples by the rule of English alone.
+            1 => {
+                let transaction = self.connection.unchecked_transaction()?;
+                transaction.execute_batch("ALTER TABLE examples ADD COLUMN broadest INTEGER;")?;
+                transaction.pragma_update(None, "user_version", SCHEMA)?;
+                transaction.commit()?;
             }
             SCHEMA => {}
             got => {
@@ -393,6 +401,7 @@ fn create_private(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::examples::{ExampleCaps, ExampleStore};
     use crate::keystore::MemoryKeyStore;
 
     #[test]
@@ -438,6 +447,31 @@ mod tests {
             Database::open(folder.path(), "p", &mut others, 1),
             Err(DeviceError::OtherKey)
         ));
+    }
+
+    #[test]
+    fn a_store_of_the_first_schema_keeps_its_texts_and_their_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut keys = MemoryKeyStore::default();
+        let database = Database::open(folder.path(), "p", &mut keys, 1).unwrap();
+        database
+            .connection
+            .execute_batch(
+                "ALTER TABLE examples DROP COLUMN broadest; PRAGMA user_version = 1;
+                 INSERT INTO examples (at_ms, expires_ms, withheld, bytes, examples, sealed)
+                 VALUES (1, 900, 0, 4, 3, x'00'), (1, 900, 1, 4, 2, x'00');",
+            )
+            .unwrap();
+        drop(database);
+        for _ in 0..2 {
+            let database = Database::open(folder.path(), "p", &mut keys, 1).unwrap();
+            let store = ExampleStore {
+                database: &database,
+                caps: ExampleCaps::default(),
+                now_ms: 1,
+            };
+            assert_eq!(store.counts().unwrap(), (3, 2));
+        }
     }
 
     #[test]

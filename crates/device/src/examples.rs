@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 use undertone_protocol::digest_of;
-use undertone_text::{sentences, words};
+use undertone_text::WordRule;
 use zeroize::Zeroizing;
 
 use crate::database::Database;
@@ -72,12 +72,12 @@ pub(crate) fn is_withheld(population: &str, text: &str) -> bool {
     digest_of(&bytes)[0].is_multiple_of(WITHHELD)
 }
 
-/// Number of sentences of two words or more. Any vocabulary makes one example of each.
-fn count_examples(text: &str) -> i64 {
+/// Number of sentences of two words or more by a rule. Any vocabulary makes one example of each.
+fn count_examples(rule: WordRule, text: &str) -> i64 {
     let (mut count, mut scratch) = (0, Zeroizing::new(String::new()));
-    sentences(text, |sentence| {
+    rule.sentences(text, |sentence| {
         let mut found = 0;
-        words(sentence, &mut scratch, |_| found += 1);
+        rule.words(sentence, &mut scratch, |_| found += 1);
         count += i64::from(found >= 2);
     });
     count
@@ -131,14 +131,15 @@ impl ExampleStore<'_> {
             text.as_bytes(),
         )?;
         self.database.connection.execute(
-            "INSERT INTO examples (at_ms, expires_ms, withheld, bytes, examples, sealed)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO examples (at_ms, expires_ms, withheld, bytes, examples, broadest, sealed)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             params![
                 at,
                 expires,
                 withheld,
                 text.len() as i64,
-                count_examples(text),
+                count_examples(WordRule::English, text),
+                (!WordRule::BROADEST.is_english()).then(|| count_examples(WordRule::BROADEST, text)),
                 sealed
             ],
         )?;
@@ -213,14 +214,25 @@ impl ExampleStore<'_> {
         Ok(())
     }
 
-    /// Number of sentences that can be examples: in texts for training, and in texts that are withheld from it.
+    /// Number of sentences that can be examples by the broadest rule: in texts for training, and in texts that are withheld from it.
     ///
     /// # Errors
     /// A failure of the database.
     pub fn counts(&self) -> Result<(u64, u64)> {
+        self.counts_by(WordRule::BROADEST)
+    }
+
+    /// The numbers by a rule. Texts of earlier versions were counted by the rule of English alone.
+    pub(crate) fn counts_by(&self, rule: WordRule) -> Result<(u64, u64)> {
+        let column = match rule {
+            WordRule::English => "examples",
+            _ => "ifnull(broadest, examples)",
+        };
+        let sum =
+            format!("SELECT ifnull(sum({column}), 0) FROM examples WHERE withheld = ?1 AND expires_ms > ?2");
         let count = |withheld: bool| -> Result<u64> {
             let count: i64 = self.database.connection.query_row(
-                "SELECT ifnull(sum(examples), 0) FROM examples WHERE withheld = ?1 AND expires_ms > ?2",
+                &sum,
                 params![withheld, integer("the time", self.now_ms)?],
                 |row| row.get(0),
             )?;
@@ -390,6 +402,27 @@ mod tests {
             assert!(training.iter().all(|text| !is_withheld("p", text)));
             store.clear().unwrap();
             assert_eq!(store.counts().unwrap(), (0, 0));
+        });
+    }
+
+    /// The plan of a task names the rule, so each rule has its own number. Neither is that of the other.
+    #[test]
+    fn texts_of_every_language_are_counted_by_the_rule_of_english_and_by_the_broadest() {
+        with_store(ExampleCaps::default(), 1000, |store| {
+            for text in [
+                "今天天气很好。我们去公园散步！",
+                "One two. Three four",
+                "Ja. Über uns. Österreich ist schön",
+            ] {
+                store.add(example(text, 1)).unwrap();
+            }
+            let total = |(training, withheld): (u64, u64)| training + withheld;
+            assert_eq!(total(store.counts_by(WordRule::English).unwrap()), 2 + 1);
+            let broadest = match WordRule::BROADEST {
+                WordRule::English => 3,
+                _ => 2 + 2 + 2,
+            };
+            assert_eq!(total(store.counts().unwrap()), broadest);
         });
     }
 

@@ -129,6 +129,8 @@ pub struct Memory {
     pub training_examples: u64,
     /// Number of examples that are withheld from training.
     pub withheld_examples: u64,
+    /// The two numbers by the rule of English, where the device counts its texts by the broadest rule.
+    pub english_examples: Option<(u64, u64)>,
     /// The window after the last session that reached the service. A device that reaches no service draws from it again, so an
     /// outage leaves devices as spread out as they were.
     pub window: Option<RetryWindow>,

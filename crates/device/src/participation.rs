@@ -2,6 +2,7 @@
 
 use rusqlite::{OptionalExtension, params};
 use undertone_protocol::{Digest32, RetryWindow, Signed, Verdict, limits, read, write};
+use undertone_text::WordRule;
 use zeroize::Zeroizing;
 
 use crate::database::{Database, lost};
@@ -168,6 +169,7 @@ impl Database {
             }
         };
         let (training_examples, withheld_examples) = examples.counts()?;
+        let english_examples = Some(examples.counts_by(WordRule::English)?);
         let sure = integer(self.sure_ms(examples.now_ms)?);
         self.connection
             .execute("DELETE FROM dear WHERE until_ms <= ?1", [sure])?;
@@ -183,6 +185,7 @@ impl Database {
             stock: self.stock()?,
             training_examples,
             withheld_examples,
+            english_examples,
             window: self.window()?,
             ..Memory::default()
         };

@@ -12,7 +12,7 @@ use undertone_protocol::{
     digest_of, limits, read,
 };
 use undertone_secagg::{Terms, ThreatModel};
-use undertone_text::TextRules;
+use undertone_text::{TextRules, WordRule};
 
 use crate::error::Refusal;
 use crate::floors::{Limits, Neighbours, PolicyFloors};
@@ -165,9 +165,14 @@ pub struct PlanChecks<'a> {
 impl TaskPlan {
     /// `true` if the device has as many examples for the purpose of the plan as it asks for.
     pub(crate) fn has_examples(&self, memory: &Memory) -> bool {
+        let counted = (memory.training_examples, memory.withheld_examples);
+        let (training, withheld) = match self.text.words {
+            WordRule::English => memory.english_examples.unwrap_or(counted),
+            _ => counted,
+        };
         let examples = match self.purpose {
-            Purpose::Train => memory.training_examples,
-            Purpose::Evaluate { .. } => memory.withheld_examples,
+            Purpose::Train => training,
+            Purpose::Evaluate { .. } => withheld,
         };
         examples >= u64::from(self.min_examples)
     }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use undertone_models::{IGNORE, ModelError, PackedBatch, SequenceModel, SequenceWorker, StateMode};
 use undertone_protocol::{Blob, Digest32, digest_of};
-use undertone_text::{ExampleCutter, Examples, Scratch, TextRules, Vocab, open_sentence};
+use undertone_text::{ExampleCutter, Examples, Scratch, TextRules, Vocab};
 use zeroize::Zeroizing;
 
 use crate::device::Device;
@@ -196,7 +196,7 @@ impl Predictor {
         }
         let mut open = &text[from..];
         if self.rules.examples == Examples::Sentences {
-            open = open_sentence(open);
+            open = self.rules.words.open_sentence(open);
         }
         let (mut word, mut ids) = (Zeroizing::new(String::new()), Zeroizing::new(Vec::new()));
         self.vocab

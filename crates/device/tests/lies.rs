@@ -391,6 +391,15 @@ fn plans_below_the_floors_are_refused_by_name() {
             Box::new(|plan| plan.text = r#"{"max_sentence_tokens": 0}"#.to_owned()),
             "text",
         ),
+        (
+            // A rule of words that this device does not know, and a key of a later version.
+            Box::new(|plan| plan.text = r#"{"words": "klingon"}"#.to_owned()),
+            "unknown variant `klingon`",
+        ),
+        (
+            Box::new(|plan| plan.text = r#"{"letters": "klingon"}"#.to_owned()),
+            "unknown field `letters`",
+        ),
         (Box::new(|plan| plan.vocabulary = None), "vocabulary"),
         (Box::new(|plan| plan.rounds = ROUND), "round"),
         (Box::new(|plan| plan.min_sep = 0), "min_sep"),

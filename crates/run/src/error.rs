@@ -235,6 +235,19 @@ pub enum RunError {
         /// Digest recorded in the file.
         found: String,
     },
+    /// The text of the file that a run should start from was cut into words by another rule.
+    #[error(
+        "initial model {path} was trained with the words of another rule: expected words = \"{expected}\", found \"{found}\"; write \
+         words = \"{found}\" in [data] (or in [text] of a task)"
+    )]
+    InitialWords {
+        /// The file.
+        path: PathBuf,
+        /// The rule of the run.
+        expected: &'static str,
+        /// The rule of the file.
+        found: &'static str,
+    },
     /// The initial model has the same tensors as the run's model but computes something different.
     #[error("initial model {path}: `model.{key}`: expected {expected}, found {found}")]
     InitialSetting {

@@ -305,7 +305,7 @@ fn model_and_words(run_dir: &Path) -> Result<(ModelSpec, Vocab)> {
         ));
     }
     let path = vocabulary_file(run_dir);
-    let vocab = undertone_data::parse_words(&path, &read(&path)?)?;
+    let vocab = undertone_data::parse_words(&path, &read(&path)?)?.with_rule(file.text.words);
     Ok((file.task.model, vocab))
 }
 

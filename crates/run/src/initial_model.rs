@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rand_core::Rng;
 use serde::{Deserialize, Serialize};
-use undertone_data::{Vocab, VocabProvenance};
+use undertone_data::{Vocab, VocabProvenance, WordRule};
 use undertone_models::{ModelSpec, SequenceModel};
 
 use crate::error::{Result, RunError};
@@ -38,6 +38,9 @@ pub(crate) struct Description {
     /// The origin of the words, where they are not private. Without it, a run file declares them public.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vocabulary_provenance: Option<VocabProvenance>,
+    /// The rule of words that the model was trained by. Files of earlier versions name none, which is the rule of English.
+    #[serde(default, skip_serializing_if = "WordRule::is_english")]
+    pub words: WordRule,
     /// The trainings of the model, first to last; empty in files written before they were recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trained_on: Vec<Training>,
@@ -56,6 +59,7 @@ impl Description {
             vocabulary: Some(vocab.file_name().to_owned()),
             vocabulary_sha256: Some(vocab.digest()),
             vocabulary_provenance: provenance.filter(|&origin| origin == VocabProvenance::TrainingData),
+            words: vocab.rule(),
             ..Self::of_session(rounds, trained_on)
         }
     }
@@ -69,6 +73,7 @@ impl Description {
             vocabulary: None,
             vocabulary_sha256: None,
             vocabulary_provenance: None,
+            words: WordRule::English,
             trained_on,
             obstacles: Vec::new(),
         }

@@ -107,7 +107,7 @@ impl LanguageModel {
     /// sentences reads the sentence that the text ends in.
     fn context(&self, text: &str) -> Result<Vec<u32>> {
         let text = match self.examples {
-            Examples::Sentences => undertone_data::open_sentence(text),
+            Examples::Sentences => self.vocab.rule().open_sentence(text),
             Examples::Windows => text,
         };
         let mut ids = vec![self.special().bos];

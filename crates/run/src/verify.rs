@@ -479,7 +479,7 @@ fn origin_of(subject: &Subject, vocabulary: Option<&Vocab>) -> &'static str {
 /// The settings of a task. Its population is the declared one, not that of its ledger.
 fn of_task(folder: &Path, file: &TaskFile, record: &ServiceRecord) -> Result<Settings> {
     let path = folder.join(VOCAB_FILE);
-    let vocabulary = undertone_data::parse_words(&path, &files::read(&path)?)?;
+    let vocabulary = undertone_data::parse_words(&path, &files::read(&path)?)?.with_rule(file.text.words);
     let (mechanism, trainings) = (mechanism_of(folder)?, trainings_of(folder)?);
     let words = vocabulary.len();
     let plan = task::plan_with(file, mechanism.as_ref(), words, &trainings, &record.population)?;

@@ -278,7 +278,7 @@ pub(crate) fn plan(file: &TaskFile, base: &Path, population: &str) -> Result<Pla
     let TaskVocabulary::File { path } = &file.vocabulary;
     let path = base.join(path);
     let words = std::fs::read(&path).map_err(|error| ServiceError::io("read", &path, error))?;
-    let vocab = vocabulary(&words)?;
+    let vocab = vocabulary(&words)?.with_rule(file.text.words);
     let trainings = match &file.purpose {
         TaskPurpose::Train {
             initial_model: Some(path),

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::tokenize::sentences;
 use crate::vocab::Vocab;
 
 /// The unit of text that becomes an example.
@@ -59,7 +58,7 @@ impl<'a> ExampleCutter<'a> {
     fn sentences(&self, text: &str, scratch: &mut Scratch, spool: &mut Vec<u32>) -> Result<u64> {
         let mut result = Ok(());
         let mut seen = 0;
-        sentences(text, |sentence| {
+        self.vocab.rule().sentences(text, |sentence| {
             if result.is_err() {
                 return;
             }

@@ -6,7 +6,8 @@
 //! |---|---|
 //! | [`Vocab`], [`VocabProvenance`], [`SpecialIds`] | words or tokens as ids, their origin, and the ids that stand for no text |
 //! | [`ExampleCutter`], [`Examples`], [`EosTargets`] | the rules that cut a text into sentences or windows |
-//! | [`sentences`], [`words`], [`open_sentence`] | sentences and words of plain text |
+//! | [`WordRule`] | the rules that cut plain text into sentences and words |
+//! | [`sentences`], [`words`], [`open_sentence`] | sentences and words by the rule of English |
 //! | [`TextRules`] | the settings of these rules in run files |
 //! | [`guard`] | panics of libraries that decode files, turned into errors |
 //! | [`TextError`], [`quoted`], [`short`], [`shortened`] | errors, and text of a file in them |
@@ -24,16 +25,20 @@ mod eos;
 mod error;
 mod examples;
 pub mod guard;
+mod rule;
 mod rules;
 mod special;
 #[cfg(feature = "subwords")]
 mod subwords;
 mod tokenize;
+#[cfg(feature = "unicode")]
+mod unicode;
 mod vocab;
 
 pub use eos::EosTargets;
 pub use error::{Result, TextError, quoted, short, shortened};
 pub use examples::{ExampleCutter, Examples, Scratch};
+pub use rule::WordRule;
 pub use rules::TextRules;
 pub use special::SpecialIds;
 pub use tokenize::{open_sentence, sentences, words};

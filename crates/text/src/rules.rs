@@ -3,11 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use crate::examples::Examples;
+use crate::rule::WordRule;
 
 /// The rules that cut the text of a device into examples: `[text]` of a task file, and `text` of a signed plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextRules {
+    /// The rule of sentences and words. Tasks of earlier versions name none, which is the rule of English.
+    #[serde(skip_serializing_if = "WordRule::is_english")]
+    pub words: WordRule,
     /// The unit of text that is one example.
     pub examples: Examples,
     /// Words of a sentence that are kept; a longer sentence is cut and gets no EOS.
@@ -19,6 +23,7 @@ pub struct TextRules {
 impl Default for TextRules {
     fn default() -> Self {
         Self {
+            words: WordRule::English,
             examples: Examples::Sentences,
             max_sentence_tokens: 20,
             max_example_tokens: 128,

@@ -5,7 +5,7 @@
 //! both edges, lower-cased, and purely alphabetic compounds `a-b` are cut at the hyphen.
 
 /// Characters stripped from the edges of a word. `$`, `%`, `&`, `+`, `@` and `^` stay: they carry meaning (`c++`, `&mut`).
-const EDGE: &[char] = &[
+pub(crate) const EDGE: &[char] = &[
     '.', ',', ';', ':', '!', '?', '(', ')', '[', ']', '{', '}', '<', '>', '"', '\'', '`', '*', '_', '-', '=',
     '/', '\\', '|', '~', '#',
 ];

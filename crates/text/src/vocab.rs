@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Result, TextError, quoted};
+use crate::rule::WordRule;
 use crate::special::SpecialIds;
 #[cfg(feature = "subwords")]
 use crate::subwords::Subwords;
@@ -66,6 +67,7 @@ impl fmt::Display for VocabProvenance {
 pub struct Vocab {
     units: Units,
     provenance: VocabProvenance,
+    rule: WordRule,
 }
 
 #[derive(Clone)]
@@ -109,6 +111,7 @@ impl Vocab {
         Vocab {
             units: Units::Words { words, ids },
             provenance,
+            rule: WordRule::English,
         }
     }
 
@@ -128,6 +131,7 @@ impl Vocab {
         Ok(Vocab {
             units: Units::Subwords(Subwords::parse(contents, bos, eos)?),
             provenance: VocabProvenance::File,
+            rule: WordRule::English,
         })
     }
 
@@ -268,7 +272,7 @@ impl Vocab {
         match &self.units {
             Units::Words { ids: known, .. } => {
                 let mut take = |word: &str| ids.push(known.get(word).copied().unwrap_or(UNK));
-                crate::tokenize::words(text, scratch, &mut take);
+                self.rule.words(text, scratch, &mut take);
                 Ok(())
             }
             #[cfg(feature = "subwords")]
@@ -276,8 +280,8 @@ impl Vocab {
         }
     }
 
-    /// The text of ids, without special ones. Words are joined by spaces; their case and punctuation are lost. A tokenizer
-    /// replaces bytes that are no UTF-8, such as half a character.
+    /// The text of ids, without special ones. Words are joined by spaces, but for those of a script without spaces by the rule of Unicode;
+    /// their case and punctuation are lost. A tokenizer replaces bytes that are no UTF-8, such as half a character.
     ///
     /// # Errors
     /// [`TextError::Untokenisable`] from a tokenizer whose decoder fails.
@@ -286,7 +290,15 @@ impl Vocab {
             Units::Words { .. } => {
                 let special = self.special();
                 let words = ids.iter().filter(|&&id| special.is_candidate(id, false));
-                Ok(words.map(|&id| self.word(id)).collect::<Vec<_>>().join(" "))
+                let (mut text, mut before) = (String::new(), "");
+                for word in words.map(|&id| self.word(id)) {
+                    if !text.is_empty() && self.rule.is_spaced(before, word) {
+                        text.push(' ');
+                    }
+                    text.push_str(word);
+                    before = word;
+                }
+                Ok(text)
             }
             #[cfg(feature = "subwords")]
             Units::Subwords(subwords) => subwords.decode(ids),
@@ -297,6 +309,19 @@ impl Vocab {
     #[must_use]
     pub fn with_provenance(self, provenance: VocabProvenance) -> Vocab {
         Vocab { provenance, ..self }
+    }
+
+    /// This vocabulary with another rule of sentences and words.
+    #[must_use]
+    pub fn with_rule(self, rule: WordRule) -> Vocab {
+        Vocab { rule, ..self }
+    }
+
+    /// The rule by which text is cut into sentences, and into words where the vocabulary has words. Without
+    /// [`with_rule`](Self::with_rule) it is the rule of English.
+    #[must_use]
+    pub fn rule(&self) -> WordRule {
+        self.rule
     }
 
     /// The origin of the words.

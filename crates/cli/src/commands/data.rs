@@ -231,7 +231,7 @@ fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
     );
     let counts = if args.public {
         let (path, text) = args.source.public_text()?;
-        WordCounts::of_public_corpus(&path, &text, &PathBuf::new(), &bar)?
+        WordCounts::of_public_corpus(&path, &text, &PathBuf::new(), args.source.rule(), &bar)?
     } else {
         let (spec, base) = args.source.spec(None)?;
         WordCounts::of_training_data(&spec, &base, &bar)?

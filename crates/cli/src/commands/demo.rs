@@ -63,6 +63,7 @@ fn task_file(rounds: u64) -> String {
         r#"name = "demo"
 rounds = {rounds}
 vocabulary = {{ kind = "file", path = "words.txt" }}
+text = {{ words = "unicode" }}
 model = {{ family = "dplm", embed = 8, hidden = 8 }}
 cohort = {{ sampling = "check_in", users_per_round = {GOAL}, population = 1000 }}
 participation = {{ min_sep = {SEPARATION}, max_part = {max_part} }}

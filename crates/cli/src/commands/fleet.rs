@@ -295,7 +295,9 @@ fn corpus(args: &FleetArgs, file: &TaskFile, base: &Path, cache: &Path) -> anyho
         }
     };
     let named = args.corpus.as_deref().unwrap_or(&args.task);
-    let spec: CorpusSpec = super::parsed(named, &text, "expected a table like `[data]` of a run file")?;
+    let mut spec: CorpusSpec = super::parsed(named, &text, "expected a table like `[data]` of a run file")?;
+    // Devices cut their text by the plan.
+    spec.words = file.text.words;
     let corpus = Corpus::open(&spec, folder, cache, &NoProgress)?;
     let have = corpus.partition(Split::Train).num_users();
     if have < args.devices.get() {

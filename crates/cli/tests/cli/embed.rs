@@ -351,7 +351,7 @@ fn wait_for_a_task(server: &Server) {
 }
 
 /// Max size of the library as apps ship it.
-const MAX_LIBRARY: u64 = 6_000_000;
+const MAX_LIBRARY: u64 = 9_000_000;
 
 /// Max memory of an app beside four times its model.
 const MAX_MEMORY: u64 = 40_000_000;

@@ -1,6 +1,6 @@
 //! Sets of word 5-grams, and their min-wise hashes in bands.
 
-use undertone_text::words;
+use undertone_text::WordRule;
 
 /// Words of a gram.
 const GRAM: usize = 5;
@@ -23,10 +23,11 @@ pub(super) fn hash_bytes(bytes: &[u8]) -> u64 {
     hash
 }
 
-/// The hashes of the distinct word 5-grams of a text, in increasing order; of a text with fewer words, that of all its words.
+/// The hashes of the distinct word 5-grams of a text, in increasing order; of a text with fewer words, that of all its words. Words of
+/// scripts without spaces come from a dictionary.
 pub(super) fn shingles(text: &str) -> Vec<u64> {
     let mut all = Vec::new();
-    words(text, &mut String::new(), |word| {
+    WordRule::Unicode.words(text, &mut String::new(), |word| {
         all.push(hash_bytes(word.as_bytes()));
     });
     if all.is_empty() {

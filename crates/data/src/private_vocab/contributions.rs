@@ -6,8 +6,8 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use super::threshold::weight;
-use crate::count::{assign, count_text};
-use crate::error::{Result, invalid, no_usable_text};
+use crate::count::{assign, count_text, no_words};
+use crate::error::{Result, invalid};
 use crate::hash::{hash_bytes, head};
 use crate::progress::{Progress, Stage};
 use crate::random::Stream;
@@ -16,6 +16,7 @@ use crate::source::Source;
 use crate::spec::CorpusSpec;
 use crate::split::Split;
 use crate::splitter::Splitter;
+use undertone_text::WordRule;
 
 /// Sums of the users' bounded votes for words: secret until noise is added.
 ///
@@ -63,8 +64,8 @@ impl WordVotes {
     ///
     /// # Errors
     /// [`DataError::InvalidSetting`](crate::DataError::InvalidSetting) for `max_words_per_user` outside 1 to 2^20;
-    /// [`DataError::NoUsableText`](crate::DataError::NoUsableText) where no user
-    /// has a word; whatever reading the source says.
+    /// [`DataError::NoText`](crate::DataError::NoText) and
+    /// [`DataError::EmptyPartition`](crate::DataError::EmptyPartition) where no user has a word; whatever reading the source says.
     pub fn of_training_data(
         spec: &CorpusSpec,
         max_words_per_user: u32,
@@ -75,7 +76,7 @@ impl WordVotes {
         spec.validate_split()?;
         let (source, _) = Source::open(&spec.source, base_dir, progress)?;
         let splitter = Splitter::new(&spec.split_in_force())?;
-        let mut collector = Collector::default();
+        let mut collector = Collector::new(spec.words);
         let mut rows_read = 0;
         source.read(&mut |rows, total| {
             collector.add(rows, |row| Ok(assign(&splitter, rows, row)? == Split::Train))?;
@@ -84,11 +85,7 @@ impl WordVotes {
             Ok(())
         })?;
         if collector.entries.is_empty() {
-            return Err(no_usable_text(
-                spec.source.describe(),
-                collector.users.len() as u64,
-                rows_read,
-            ));
+            return Err(no_words(spec.source.describe(), collector.taken, rows_read));
         }
         Ok(collector.finish(max_words_per_user))
     }
@@ -138,8 +135,10 @@ struct Entry {
 }
 
 /// Words of users, gathered from rows in any order.
-#[derive(Default)]
 struct Collector {
+    rule: WordRule,
+    /// Rows whose words were gathered.
+    taken: u64,
     users: HashMap<Box<str>, u32>,
     words: HashMap<Box<str>, u32>,
     entries: Vec<Entry>,
@@ -148,6 +147,17 @@ struct Collector {
 }
 
 impl Collector {
+    fn new(rule: WordRule) -> Self {
+        Self {
+            rule,
+            taken: 0,
+            users: HashMap::new(),
+            words: HashMap::new(),
+            entries: Vec::new(),
+            merged: 0,
+        }
+    }
+
     fn add(&mut self, rows: &Rows, wanted: impl Fn(usize) -> Result<bool> + Sync) -> Result<()> {
         let counted: Vec<Option<HashMap<Box<str>, u64>>> = (0..rows.len())
             .into_par_iter()
@@ -155,12 +165,13 @@ impl Collector {
             .map(|row| {
                 Ok(wanted(row)?.then(|| {
                     let mut counts = HashMap::new();
-                    count_text(rows.texts.get(row), &mut counts);
+                    count_text(self.rule, rows.texts.get(row), &mut counts);
                     counts
                 }))
             })
             .collect::<Result<_>>()?;
         for (row, counts) in counted.into_iter().enumerate() {
+            self.taken += u64::from(counts.is_some());
             for (word, count) in counts.into_iter().flatten() {
                 let user = number(&mut self.users, rows.users.get(row));
                 let word = number(&mut self.words, &word);
@@ -264,7 +275,7 @@ mod tests {
             rows.times.push(NO_TIME);
             rows.places.push(place);
         }
-        let mut collector = Collector::default();
+        let mut collector = Collector::new(WordRule::English);
         collector.add(&rows, |_| Ok(true)).unwrap();
         collector.finish(max)
     }

@@ -1,9 +1,11 @@
 //! The paragraphs of a document.
 
-/// Min number of words of a paragraph. Shorter ones are labels.
-const MIN_WORDS: usize = 4;
+use undertone_text::WordRule;
 
-/// Min fraction of a paragraph's characters that are letters or spaces. Code and figures have fewer.
+/// Min number of words of a paragraph. Shorter ones are labels.
+const MIN_WORDS: u64 = 4;
+
+/// Min fraction of a paragraph's characters that are letters, spaces or typographic. Code and figures have fewer.
 const MIN_LETTERS: f64 = 0.85;
 
 /// Max length of a link's target in bytes.
@@ -94,9 +96,9 @@ fn end(current: &mut String, all: &mut Vec<String>) {
     let characters = text.chars().count();
     let letters = text
         .chars()
-        .filter(|letter| letter.is_alphabetic() || *letter == ' ')
+        .filter(|letter| WordRule::Unicode.is_prose(*letter) || *letter == ' ')
         .count();
-    if text.split(' ').count() >= MIN_WORDS && letters as f64 >= MIN_LETTERS * characters as f64 {
+    if WordRule::Unicode.pieces(&text) >= MIN_WORDS && letters as f64 >= MIN_LETTERS * characters as f64 {
         all.push(text);
     }
 }
@@ -173,6 +175,23 @@ fn open() {}\n\
                 "The block above was never closed.",
             ]
         );
+    }
+
+    #[test]
+    fn prose_of_every_language_is_kept() {
+        for text in [
+            "今天天气很好，我们去公园散步吧。你觉得怎么样？",
+            "私は学生です。東京に住んでいます。",
+            "วันนี้อากาศดีมากและแมวนอนบนเก้าอี้",
+            "यह मेरा घर है। तुम कहाँ रहते हो?",
+            "“It’s fine,” she said – “isn’t it?”",
+            "«Привет!» — сказал он, и ушёл.",
+        ] {
+            assert_eq!(paragraphs(text, Kind::Document), [text]);
+        }
+        for label in ["安装", "設定", "ติดตั้ง", "你好：1 2 3 4 5 6 7 8 9"] {
+            assert!(paragraphs(label, Kind::Document).is_empty(), "{label}");
+        }
     }
 
     #[test]

@@ -150,7 +150,7 @@ fn bad_tokenizers_are_refused_with_their_reason() {
             TokenizerKind::WordPiece,
             300,
             "\n \n\t\n",
-            "no user has usable text",
+            "expected text, got none in",
         ),
     ] {
         let error = train_on(&folder, kind, size, text).unwrap_err();

@@ -305,8 +305,16 @@ fn bad_parts_of_a_folder_are_named() {
 #[test]
 fn users_without_text_are_left_out() {
     let nothing = "{\"user_id\": 1, \"text\": \"word\"}\n{\"user_id\": 2, \"text\": \"!!!\"}\n";
-    let parts = "no user has usable text: input has 2 users in 2 rows";
+    let parts = "no user has usable text: input has 2 users in 2 rows ... 2 of the users wrote text without one ... \
+                 words = \"unicode\" ... undertone data tokenizer";
     check("jsonl", "", nothing, parts);
+    let empty = "{\"user_id\": 1, \"text\": \" \"}\n";
+    check(
+        "jsonl",
+        "",
+        empty,
+        "input has 1 users in 1 rows ... no row has any text",
+    );
 
     let folder = Folder::with_vocabulary();
     let some = "{\"user_id\": 1, \"text\": \"word\"}\n{\"user_id\": 2, \"text\": \"two words\"}\n";

@@ -3,7 +3,7 @@
 use std::fs;
 
 use undertone_data::{
-    DataError, ImportOptions, NoProgress, SourceSpec, Split, SplitSpec, WordCounts, import,
+    DataError, ImportOptions, NoProgress, SourceSpec, Split, SplitSpec, WordCounts, WordRule, import,
 };
 
 use crate::support::{Folder, spec, texts};
@@ -95,7 +95,8 @@ fn a_synthetic_population_survives_the_detour() {
 fn a_vocabulary_is_written_and_read_back() {
     let folder = Folder::new();
     folder.write("t.txt", "b b a a a c\n");
-    let counts = WordCounts::of_public_corpus("t.txt", "text", folder.root(), &NoProgress).unwrap();
+    let counts =
+        WordCounts::of_public_corpus("t.txt", "text", folder.root(), WordRule::English, &NoProgress).unwrap();
     assert_eq!((counts.len(), counts.total()), (3, 6));
     let path = folder.path("v.txt");
     counts.write_vocab(&path, 2, true, false).unwrap();

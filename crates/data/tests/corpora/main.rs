@@ -5,6 +5,7 @@
 mod bad_input;
 mod corpus;
 mod import;
+mod languages;
 mod memory;
 mod support;
 #[path = "../../src/testing.rs"]

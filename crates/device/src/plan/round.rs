@@ -158,7 +158,8 @@ impl TaskPlan {
     /// from the plan's.
     pub(crate) fn prepare(&self, vocabulary: &[u8], max_bytes: u64) -> Result<Prepared, Refusal> {
         let vocab = Vocab::from_words(vocabulary)
-            .map_err(|error| Refusal::value("the vocabulary", "a list of words", error))?;
+            .map_err(|error| Refusal::value("the vocabulary", "a list of words", error))?
+            .with_rule(self.text.words);
         let model = self
             .model
             .layout(vocab.len())

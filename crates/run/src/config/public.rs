@@ -336,7 +336,7 @@ service.pace = {}
         data.source.topics data.source.user data.source.users data.source.words data.source.zipf_exponent
         data.split data.split.seed data.split.test data.split.test_after data.split.validation
         data.split.validation_users data.vocabulary data.vocabulary.bos data.vocabulary.eos
-        data.vocabulary.size data.vocabulary.text engine engine.precision engine.users estimate
+        data.vocabulary.size data.vocabulary.text data.words engine engine.precision engine.users estimate
         estimate.delta estimate.population estimate.rounds estimate.users_per_round estimator
         estimator.expected_weight estimator.min_weight evaluation evaluation.eos evaluation.every
         evaluation.final_max_tokens evaluation.max_tokens evaluation.split kind loss_cap model
@@ -364,7 +364,7 @@ service.pace = {}
         service.eligibility.min_examples service.eligibility.timer service.forget_pseudonyms service.group
         service.group.least service.group.target service.identity service.ledger service.max_clip_norm
         service.over_selection service.pace service.pace.checkins_per_needed service.pace.min_interval
-        text text.examples text.max_example_tokens text.max_sentence_tokens unit_rng user_update
+        text text.examples text.max_example_tokens text.max_sentence_tokens text.words unit_rng user_update
         user_update.algorithm user_update.batch_size user_update.batching user_update.clip_every_step
         user_update.epochs user_update.group_size user_update.learning_rate user_update.max_examples
         user_update.max_steps user_update.unroll user_update.weight_cap users vocabulary

@@ -404,7 +404,7 @@ fn is_finished(path: &Path) -> bool {
 
 /// The words or tokens of a run, from its folder.
 pub(crate) fn vocabulary_of(folder: &Path, data: &CorpusSpec) -> Result<Vocab> {
-    Ok(match &data.vocabulary {
+    let vocab = match &data.vocabulary {
         Some(VocabularySpec::Tokenizer { bos, eos, .. }) => {
             let path = folder.join(TOKENIZER_FILE);
             undertone_data::parse_tokenizer(&path, files::read(&path)?, bos.as_deref(), eos.as_deref())?
@@ -413,7 +413,8 @@ pub(crate) fn vocabulary_of(folder: &Path, data: &CorpusSpec) -> Result<Vocab> {
             let path = folder.join(VOCAB_FILE);
             undertone_data::parse_words(&path, &files::read(&path)?)?
         }
-    })
+    };
+    Ok(vocab.with_rule(data.words))
 }
 
 /// The name of the record of a vocabulary.

@@ -203,16 +203,26 @@ pub(crate) fn trainings_of(description: Option<&Description>, path: &Path) -> Re
     })
 }
 
-/// Refuses a file that was trained with other words than these.
+/// Refuses a file that was trained with other words than these, or with words that another rule cut.
 pub(super) fn check_words(description: Option<&Description>, vocab: &Vocab, path: &Path) -> Result<()> {
-    let found = description.and_then(|own| own.vocabulary_sha256.as_ref());
+    let Some(own) = description else {
+        return Ok(());
+    };
     let expected = vocab.digest();
-    match found {
-        Some(found) if *found != expected => Err(RunError::InitialVocabulary {
+    if let Some(found) = own.vocabulary_sha256.as_ref().filter(|found| **found != expected) {
+        return Err(RunError::InitialVocabulary {
             path: path.to_owned(),
             expected,
             found: found.clone(),
+        });
+    }
+    let has_words = own.vocabulary.as_deref() == Some(Vocab::WORDS_FILE);
+    match has_words && own.words != vocab.rule() {
+        true => Err(RunError::InitialWords {
+            path: path.to_owned(),
+            expected: vocab.rule().name(),
+            found: own.words.name(),
         }),
-        _ => Ok(()),
+        false => Ok(()),
     }
 }

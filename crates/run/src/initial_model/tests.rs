@@ -170,6 +170,36 @@ fn other_models_and_other_words_are_refused_by_name() {
     refused(read, "cannot read no/such/file");
 }
 
+/// A model goes on with the words that it learnt. Files of earlier versions name no rule and have that of English.
+#[test]
+fn a_model_of_another_rule_of_words_is_refused_by_name() {
+    let unicode = words().with_rule(WordRule::Unicode);
+    let header = Description::new(&cifg(5), 7, &unicode, Vec::new())
+        .to_json()
+        .unwrap();
+    assert!(header.contains("\"words\":\"unicode\""), "{header}");
+    assert!(!described(&cifg(5)).contains("\"words\""));
+    refused(
+        check(&cifg(5), Some(&header)),
+        "expected words = \"english\", found \"unicode\"; write words = \"unicode\" in [data]",
+    );
+    let path = Path::new("m.safetensors");
+    let of = |text: &str| file::description_of(Some(text.to_owned()), path).unwrap();
+    file::check_words(of(&header).as_ref(), &unicode, path).unwrap();
+    refused(
+        file::check_words(of(&described(&cifg(5))).as_ref(), &unicode, path),
+        "expected words = \"unicode\", found \"english\"",
+    );
+    // Tokens of a tokenizer are no words, and a session knows none.
+    let header = header.replace("vocab.txt", "tokenizer.json");
+    file::check_words(of(&header).as_ref(), &words(), path).unwrap();
+    file::check_words(None, &unicode, path).unwrap();
+    refused(
+        check(&cifg(5), Some(&header.replace("\"unicode\"", "\"klingon\""))),
+        "unknown variant `klingon`",
+    );
+}
+
 /// A trained model with adapters, in a file that says what it is, and the same with the adapters merged.
 fn adapted(spec: &LoraSpec) -> (Vec<u8>, Vec<f32>, Vec<f32>) {
     let (plain, own) = (transformer(2, None), transformer(2, Some(spec)));

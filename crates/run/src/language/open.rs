@@ -109,7 +109,7 @@ impl LanguageModel {
             return Err(no_model(folder, expected));
         }
         let path = vocabulary_file(folder);
-        let vocab = undertone_data::parse_words(&path, &files::read(&path)?)?;
+        let vocab = undertone_data::parse_words(&path, &files::read(&path)?)?.with_rule(file.text.words);
         let (model, parameters) = trained_model(folder, &file.task.model, &vocab)?;
         Ok(Self {
             source: ModelSource::Task,
@@ -280,6 +280,7 @@ fn words_beside(folder: &Path, described: Option<&Description>, given: &SpecialT
             examples: Examples::Sentences,
         },
     };
+    let vocab = vocab.with_rule(described.map(|own| own.words).unwrap_or_default());
     if let Some(expected) = described.and_then(|own| own.vocabulary_sha256.as_ref())
         && *expected != words.vocab.digest()
     {

@@ -59,10 +59,9 @@ impl<'a> Predictor<'a> {
     pub fn next_words(&mut self, text: &str, begun: &str, count: usize) -> Result<Vec<Prediction>> {
         let context = self.model.context(text)?;
         self.read(&context)?;
-        let begun = begun.to_lowercase();
         match self.model.has_words() {
-            true => Ok(self.words(&begun, count)),
-            false => self.spelled(&context, &begun, count),
+            true => Ok(self.words(&self.model.vocab.rule().spelled(begun), count)),
+            false => self.spelled(&context, &begun.to_lowercase(), count),
         }
     }
 

@@ -1,11 +1,13 @@
 mod drafts;
 
 use std::collections::HashMap;
+use std::path::Path;
 
-use undertone_data::VocabProvenance;
+use undertone_data::{VocabProvenance, WordRule};
 use undertone_models::ModelSpec;
 
 use super::*;
+use crate::initial_model::Description;
 
 const WORDS: [&str; 9] = ["the", "to", "of", "then", "cat", "catch", "sat", "on", "mat"];
 
@@ -46,6 +48,34 @@ fn probabilities(model: &LanguageModel, ids: &[u32]) -> Vec<f64> {
         .collect();
     let sum: f64 = exponentials.iter().sum();
     exponentials.iter().map(|value| value / sum).collect()
+}
+
+/// A folder with a model over Chinese words, whose header names a rule or none.
+fn exported(rule: WordRule) -> LanguageModel {
+    let folder = tempfile::tempdir().unwrap();
+    let vocab = undertone_data::parse_words(Path::new("vocab.txt"), "今天\n天气\n好\nit's\n".as_bytes());
+    let vocab = vocab.unwrap().with_rule(rule);
+    let spec: ModelSpec = serde_json::from_str(r#"{"family":"dplm","embed":4,"hidden":5}"#).unwrap();
+    let model = spec.build(vocab.len()).unwrap();
+    let header = Description::new(&spec, 7, &vocab, Vec::new()).to_json().unwrap();
+    let bytes = model.write_params(&model.initial_params(1), &header).unwrap();
+    std::fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+    std::fs::write(folder.path().join("vocab.txt"), vocab.to_file_contents()).unwrap();
+    LanguageModel::open(folder.path()).unwrap()
+}
+
+#[test]
+fn a_model_reads_text_by_the_rule_in_its_header() {
+    let unicode = exported(WordRule::Unicode);
+    assert_eq!(unicode.context("好。今天天气，It’s").unwrap(), [1, 3, 4, 6]);
+    assert_eq!(unicode.text(&[3, 4, 6, 5]).unwrap(), "今天天气 it's 好");
+    let english = exported(WordRule::English);
+    assert_eq!(english.context("好。今天天气，It’s").unwrap(), [1, 0]);
+    assert_eq!(english.text(&[3, 4]).unwrap(), "今天 天气");
+    // A word that is begun is spelled as the words are.
+    let mut predictor = Predictor::new(&unicode).unwrap();
+    let words = predictor.next_words("今天", "It’", 9).unwrap();
+    assert_eq!(words.iter().map(|each| &*each.word).collect::<Vec<_>>(), ["it's"]);
 }
 
 #[test]

@@ -111,7 +111,7 @@ impl TaskExport<'_> {
             message,
         };
         let (entries, end) = self.ledger().map_err(damaged)?;
-        let words = parse_words(&folder.join(VOCAB_FILE), self.vocabulary)?;
+        let words = parse_words(&folder.join(VOCAB_FILE), self.vocabulary)?.with_rule(self.file.text.words);
         let claims = Claims::of_task(self.file, counts(self.file, words.len())?, self.plan)?;
         let report = claims.report(&entries, Some(&end))?;
         let write = |name: &str, bytes: &[u8]| files::write_atomic(&folder.join(name), bytes);

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use undertone_coordinator::record::PrivacyReport;
 use undertone_data::{
-    CorpusSpec, DedupOptions, DedupSource, ImportOptions, NoProgress, TokenizerKind, WordCounts, dedup,
-    import, train_tokenizer,
+    CorpusSpec, DedupOptions, DedupSource, ImportOptions, NoProgress, TokenizerKind, WordCounts, WordRule,
+    dedup, import, train_tokenizer,
 };
 use undertone_models::ExternalTensor;
 use undertone_run::config::{RunConfig, RunFile};
@@ -322,7 +322,13 @@ fn words_and_tokens_counted_on_people_do_not_become_public_through_a_file() {
         &NoProgress,
     );
     assert!(summary.expect("a tokenizer").not_private);
-    let counts = WordCounts::of_public_corpus("people.parquet", "text", folder.path(), &NoProgress);
+    let counts = WordCounts::of_public_corpus(
+        "people.parquet",
+        "text",
+        folder.path(),
+        WordRule::English,
+        &NoProgress,
+    );
     assert!(!counts.expect("counts").provenance().is_private_safe());
     // The users' own text is no public corpus, under whichever name.
     let words = "{ kind = \"public_corpus\", path = \"./people.jsonl\", size = 40 }";

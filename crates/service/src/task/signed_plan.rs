@@ -8,7 +8,7 @@ use undertone_protocol::{
 };
 use undertone_secagg::{Terms, ThreatModel};
 use undertone_store::TaskId;
-use undertone_text::Vocab;
+use undertone_text::{TextRules, Vocab};
 
 use super::damaged;
 use crate::error::{Result, ServiceError};
@@ -100,14 +100,7 @@ pub(super) fn plan_body(
         user_update: json("user_update", serde_json::to_string(&file.task.user_update))?,
         vocabulary: Some(Blob::of(words)),
         frozen: None,
-        text: json(
-            "text",
-            serde_json::to_string(&serde_json::json!({
-                "examples": file.text.examples,
-                "max_sentence_tokens": file.text.longest(),
-                "max_example_tokens": file.text.longest(),
-            })),
-        )?,
+        text: json("text", text(file.text))?,
         clip: Some(clip_rule(file, vocab)?),
         aggregation: Some(AggregationRule {
             mode: match terms {
@@ -173,6 +166,16 @@ pub(super) fn plan_body(
     Ok(write(&plan))
 }
 
+/// The rules of examples. The rule of English has no name there: plans of earlier versions are what they were.
+fn text(rules: TextRules) -> serde_json::Result<String> {
+    let rules = TextRules {
+        max_sentence_tokens: rules.longest(),
+        max_example_tokens: rules.longest(),
+        ..rules
+    };
+    serde_json::to_string(&serde_json::to_value(rules)?)
+}
+
 /// Checks that a signed plan is this one, by the key `by` of the service.
 pub(super) fn check_signed(signed: &[u8], body: &[u8], by: &Digest32, keys: &Keys) -> Result<()> {
     let wrong = |got: &dyn std::fmt::Display| damaged("the plan of the task", got);
@@ -213,4 +216,21 @@ fn clip_rule(file: &TaskFile, vocab: &Vocab) -> Result<ClipRule> {
         }),
     };
     Ok(ClipRule { kind: Some(kind) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plans are signed. A task without a rule of words has the plan that it had before there were rules.
+    #[test]
+    fn a_plan_names_the_rule_of_words_unless_it_is_that_of_english() {
+        let mut rules = TextRules::default();
+        let plain = r#"{"examples":"sentences","max_example_tokens":20,"max_sentence_tokens":20}"#;
+        assert_eq!(text(rules).unwrap(), plain);
+        rules.words = undertone_text::WordRule::BROADEST;
+        let named = plain.replace('}', r#","words":"unicode"}"#);
+        assert_eq!(text(rules).unwrap(), named);
+        assert_eq!(serde_json::from_str::<TextRules>(&named).unwrap(), rules);
+    }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use undertone_data::{
     Corpus, CorpusSpec, EosTargets, GroupOptions, Grouped, ImportOptions, NoProgress, PrivateVocabulary,
-    SourceSpec, Split, StreamOptions, TableSource, WordCounts, group, import,
+    SourceSpec, Split, StreamOptions, TableSource, WordCounts, WordRule, group, import,
 };
 use undertone_run::Silent;
 use undertone_run::config::EvaluationSplit;
@@ -71,7 +71,7 @@ pub(super) fn table(world: &World, place: &str) -> Result<()> {
         overwrite: false,
     };
     let grouped = group(&source, base, &out.path().join("grouped"), &options, &NoProgress);
-    let counted = WordCounts::of_public_corpus(place, text, base, &NoProgress);
+    let counted = WordCounts::of_public_corpus(place, text, base, WordRule::Unicode, &NoProgress);
     opened?;
     imported?;
     grouped?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use undertone_data::{
     CorpusSpec, CsvSource, Examples, FileRecord, GroupedSource, SourceSpec, SplitSpec, SqliteSource,
-    SyntheticSource, TableSource, TimePoint, VocabularySpec,
+    SyntheticSource, TableSource, TimePoint, VocabularySpec, WordRule,
 };
 
 use crate::commands::parsed_file;
@@ -42,8 +42,20 @@ pub(super) struct SourceArgs {
     /// Set the seed of the synthetic population.
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
+    /// Cut words and sentences by this rule. Run files that name no rule have that of English.
+    #[arg(long, value_enum, default_value_t = Rule::Unicode, value_name = "RULE")]
+    word_rule: Rule,
     #[command(flatten)]
     split: SplitArgs,
+}
+
+/// The rules of words, as flags name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Rule {
+    /// The rule for every language.
+    Unicode,
+    /// The rule of the first versions, for English in ASCII.
+    English,
 }
 
 #[derive(Debug, clap::Args)]
@@ -131,12 +143,21 @@ impl SourceArgs {
             .filter(|_| !self.which.synthetic)
             .map(|args| args.spec(&self.text_column));
         let mut spec = CorpusSpec::new(source, vocabulary);
+        spec.words = self.rule();
         spec.split = self.split();
         if let Some(tokens) = args.and_then(|args| args.windows) {
             spec.examples = Examples::Windows;
             spec.max_example_tokens = Some(tokens);
         }
         Ok((spec, PathBuf::new()))
+    }
+
+    /// The rule of words that the flags ask for.
+    pub(super) fn rule(&self) -> WordRule {
+        match self.word_rule {
+            Rule::Unicode => WordRule::Unicode,
+            Rule::English => WordRule::English,
+        }
     }
 
     /// The split of the rows that the flags ask for, if any.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use serde::Serialize;
-use undertone_data::FileRecord;
+use undertone_data::{FileRecord, WordRule};
 use undertone_run::config::parse_as;
 use undertone_run::initial_model;
 use undertone_run::pretrain::{PretrainConfig, PretrainFile};
@@ -37,6 +37,8 @@ pub(super) struct Start {
     pub(super) folder: Option<String>,
     /// The file of its words, as the run file names it.
     pub(super) words: String,
+    /// The rule that cut the text of the start, and that cuts the text of the run.
+    pub(super) rule: WordRule,
     /// The table `[model]` of a run file.
     pub(super) model: String,
     /// Number of ids of its vocabulary.
@@ -64,6 +66,7 @@ impl Start {
         Ok(Self {
             words: format!("{run}/vocab.txt"),
             folder: Some(run),
+            rule: config.data.words,
             model: table(&config.model)?,
             ids: WORDS + SPECIAL_IDS,
             pretraining: Some(file),
@@ -97,6 +100,7 @@ impl Start {
         Ok(Self {
             words: format!("{run}/vocab.txt"),
             folder: Some(run),
+            rule: file.config.data.words,
             model: table(&file.config.model)?,
             ids: words.lines().count() + SPECIAL_IDS,
             pretraining: None,
@@ -115,6 +119,7 @@ impl Start {
         Ok(Self {
             folder: None,
             words: placed(&list.to_string_lossy(), folder)?,
+            rule: WordRule::Unicode,
             model: FROM_SCRATCH.to_owned(),
             ids: words.len(),
             pretraining: None,
@@ -145,6 +150,8 @@ steps = {STEPS}
 source = {{ kind = "{kind}", path = {path}, user = "user_id", text = "text" }}
 # The words are counted on public text, so that they reveal nothing about the users of the private corpus.
 vocabulary = {{ kind = "public_corpus", path = {path}, text = "text", size = {WORDS} }}
+# The rule of words and sentences for every language. Without this line, text is cut by the rule of English.
+words = "unicode"
 split = {{ kind = "held_out_users", validation = 0.1, test = 0.0 }}
 
 # A small LSTM with tied embeddings. Noise grows with the root of the number of parameters, so small populations need small models.

@@ -39,6 +39,13 @@ pub(super) fn run_file(facts: &Facts, choice: &Choice) -> String {
     let words = quoted(&start.words);
     let (kind, model, name) = (corpus.kind, start.model.trim(), quoted(name));
     let every = (rounds / 4).max(1);
+    let rule = match start.rule.is_english() {
+        true => "# The start cuts its text by the rule of English alone, so the run does.\n".to_owned(),
+        false => format!(
+            "# The rule of words and sentences for every language. Without this line, text is cut by the rule of English.\nwords = {}\n",
+            quoted(start.rule.name())
+        ),
+    };
     let begin = match &start.folder {
         Some(folder) => format!(
             "# The public start. Its text has no part in the guarantee, so it must hold no text of the users. It must have their language: a
@@ -86,7 +93,7 @@ rounds = {rounds}
 source = {{ kind = "{kind}", path = {path}, user = {user}, text = {text} }}
 # {words_from}
 vocabulary = {{ kind = "file", path = {words} }}
-
+{rule}
 # {model_from}: {parameters} parameters. The norm of the noise grows with the root of their number.
 {model}
 

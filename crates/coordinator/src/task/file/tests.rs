@@ -153,6 +153,7 @@ fn the_canonical_form_reads_back_and_every_change_gives_another_identifier() {
         ("service.pace.min_interval", "\"16m\""),
         ("vocabulary.path", "\"words.txt\""),
         ("text.max_sentence_tokens", "21"),
+        ("text.words", "\"unicode\""),
         ("seed", "7"),
     ] {
         seen.push(changed(PLAIN, &[change]).unwrap().id("en").unwrap());
@@ -177,6 +178,20 @@ fn tasks_that_were_stored_keep_their_digests() {
         digests,
         ["5ba3152f5f155dd0", "521a9bd17cfd3030", "b8f5cdb62fc84293"]
     );
+}
+
+/// Tasks of earlier versions name no rule of words, and have that of English.
+#[test]
+fn a_task_names_its_rule_of_words_unless_it_is_that_of_english() {
+    assert!(!file(PLAIN).canonical().unwrap().contains("english"));
+    let named = changed(PLAIN, &[("text.words", "\"english\"")]).unwrap();
+    assert_eq!(named.digest().unwrap(), file(PLAIN).digest().unwrap());
+    let unicode = changed(PLAIN, &[("text.words", "\"unicode\"")]).unwrap();
+    assert!(unicode.canonical().unwrap().contains("\"words\":\"unicode\""));
+    let error = changed(PLAIN, &[("text.words", "\"klingon\"")])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("unknown variant `klingon`"), "{error}");
 }
 
 #[test]
