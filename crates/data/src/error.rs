@@ -194,7 +194,7 @@ pub enum DataError {
     NoText {
         /// The texts, in words.
         origin: String,
-        /// What the rows lack.
+        /// The things that the rows lack.
         expected: &'static str,
         /// Rows read.
         rows: u64,

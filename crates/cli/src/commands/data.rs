@@ -20,7 +20,7 @@ use group::GroupArgs;
 use private::PrivateArgs;
 use prose::ProseArgs;
 use show::StageBar;
-use source::{SourceArgs, VocabularyArgs};
+use source::{RuleArgs, SourceArgs, VocabularyArgs};
 use tokenizer::TokenizerArgs;
 
 /// Arguments of `undertone data`.
@@ -104,6 +104,8 @@ struct StatsArgs {
     #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
+    rule: RuleArgs,
+    #[command(flatten)]
     vocabulary: VocabularyArgs,
     /// Keep the tokenised corpus in this folder, to speed up the next call (default: keep nothing).
     #[arg(long, value_name = "FOLDER", help_heading = NO_GROUP)]
@@ -114,6 +116,8 @@ struct StatsArgs {
 struct VocabArgs {
     #[command(flatten)]
     source: SourceArgs,
+    #[command(flatten)]
+    rule: RuleArgs,
     /// Count all text of a public source. The source then needs no user column.
     #[arg(long, help_heading = NO_GROUP)]
     public: bool,
@@ -186,7 +190,7 @@ fn import(args: &ImportArgs, output: &Output) -> anyhow::Result<()> {
 }
 
 fn stats(args: &StatsArgs, output: &Output) -> anyhow::Result<()> {
-    let (spec, base) = args.source.spec(Some(&args.vocabulary))?;
+    let (spec, base) = args.source.spec_by(&args.rule, Some(&args.vocabulary))?;
     let scratch;
     let cache = match &args.cache_dir {
         Some(folder) => folder,
@@ -214,7 +218,7 @@ fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
     );
     let bar = StageBar::new(output);
     if args.private.private {
-        let (spec, base) = args.source.spec(None)?;
+        let (spec, base) = args.source.spec_by(&args.rule, None)?;
         let to = (args.size, args.output.as_path(), args.force);
         let written = args.private.run(&spec, &base, to, &bar)?;
         bar.clear();
@@ -231,9 +235,9 @@ fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
     );
     let counts = if args.public {
         let (path, text) = args.source.public_text()?;
-        WordCounts::of_public_corpus(&path, &text, &PathBuf::new(), args.source.rule(), &bar)?
+        WordCounts::of_public_corpus(&path, &text, &PathBuf::new(), args.rule.rule(), &bar)?
     } else {
-        let (spec, base) = args.source.spec(None)?;
+        let (spec, base) = args.source.spec_by(&args.rule, None)?;
         WordCounts::of_training_data(&spec, &base, &bar)?
     };
     bar.clear();

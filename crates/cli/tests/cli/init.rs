@@ -109,6 +109,9 @@ fn nothing_is_overwritten_unasked_and_the_text_of_users_is_not_opened() {
         "accuracy to expect ... next ... undertone pretrain start.toml",
     );
     assert!(folder.text("run.toml").contains("target_epsilon = 8.0"));
+    for file in ["run.toml", "start.toml"] {
+        assert!(folder.text(file).contains("\nwords = \"unicode\"\n"), "{file}");
+    }
 }
 
 #[test]

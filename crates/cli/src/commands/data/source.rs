@@ -42,11 +42,16 @@ pub(super) struct SourceArgs {
     /// Set the seed of the synthetic population.
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// Cut words and sentences by this rule. Run files that name no rule have that of English.
-    #[arg(long, value_enum, default_value_t = Rule::Unicode, value_name = "RULE")]
-    word_rule: Rule,
     #[command(flatten)]
     split: SplitArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Words")]
+pub(super) struct RuleArgs {
+    /// Cut words and sentences by this rule, where no run file names one with --config.
+    #[arg(long, value_enum, default_value_t = Rule::Unicode, value_name = "RULE", conflicts_with = "config")]
+    word_rule: Rule,
 }
 
 /// The rules of words, as flags name them.
@@ -143,7 +148,6 @@ impl SourceArgs {
             .filter(|_| !self.which.synthetic)
             .map(|args| args.spec(&self.text_column));
         let mut spec = CorpusSpec::new(source, vocabulary);
-        spec.words = self.rule();
         spec.split = self.split();
         if let Some(tokens) = args.and_then(|args| args.windows) {
             spec.examples = Examples::Windows;
@@ -152,12 +156,17 @@ impl SourceArgs {
         Ok((spec, PathBuf::new()))
     }
 
-    /// The rule of words that the flags ask for.
-    pub(super) fn rule(&self) -> WordRule {
-        match self.word_rule {
-            Rule::Unicode => WordRule::Unicode,
-            Rule::English => WordRule::English,
+    /// The corpus of [`spec`](Self::spec), whose words are cut by a rule unless a run file describes it.
+    pub(super) fn spec_by(
+        &self,
+        rule: &RuleArgs,
+        vocabulary: Option<&VocabularyArgs>,
+    ) -> anyhow::Result<(CorpusSpec, PathBuf)> {
+        let (mut spec, base) = self.spec(vocabulary)?;
+        if self.which.config.is_none() {
+            spec.words = rule.rule();
         }
+        Ok((spec, base))
     }
 
     /// The split of the rows that the flags ask for, if any.
@@ -242,6 +251,16 @@ impl SourceArgs {
             bail!("--public needs a file: --parquet, --jsonl, --csv or --text");
         };
         Ok((path.clone(), self.text_column.clone()))
+    }
+}
+
+impl RuleArgs {
+    /// The rule of words that the flags ask for.
+    pub(super) fn rule(&self) -> WordRule {
+        match self.word_rule {
+            Rule::Unicode => WordRule::Unicode,
+            Rule::English => WordRule::English,
+        }
     }
 }
 
