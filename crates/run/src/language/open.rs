@@ -274,13 +274,13 @@ fn words_beside(folder: &Path, described: Option<&Description>, given: &SpecialT
         }
         false if !given.is_empty() => return Err(own_tokens(folder)),
         false => Words {
-            vocab: undertone_data::parse_words(&path, &bytes)?,
+            vocab: undertone_data::parse_words(&path, &bytes)?
+                .with_rule(described.map(|own| own.words).unwrap_or_default()),
             ends: Vec::new(),
             notes: Vec::new(),
             examples: Examples::Sentences,
         },
     };
-    let vocab = vocab.with_rule(described.map(|own| own.words).unwrap_or_default());
     if let Some(expected) = described.and_then(|own| own.vocabulary_sha256.as_ref())
         && *expected != words.vocab.digest()
     {
