@@ -71,7 +71,7 @@ impl UserNames {
             if PLACEHOLDERS.contains(&&*form) {
                 *found.placeholders.entry(form.clone()).or_default() += count;
             }
-            // Eight bytes a user: two names with one hash are rarer than two persons with one name.
+            // Eight bytes per user: two names with one hash are rarer than two persons with one name.
             let mut hash = DefaultHasher::new();
             form.hash(&mut hash);
             forms.push(hash.finish());

@@ -3,7 +3,7 @@
 //! A message of Arrow names its own lengths. The framing is read here, so that no length is believed before it fits the file, and the
 //! library decodes one message at a time, with all of its checks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,9 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::{read_dictionary, read_record_batch};
-use arrow_ipc::{BodyCompression, CompressionType, MessageHeader, MetadataVersion, root_as_message};
+use arrow_ipc::{
+    Block, BodyCompression, CompressionType, MessageHeader, MetadataVersion, root_as_footer, root_as_message,
+};
 use arrow_schema::{ArrowError, Schema};
 use serde::Deserialize;
 
@@ -186,10 +188,11 @@ struct Messages {
     size: u64,
     /// Place of the next byte.
     at: u64,
-    /// The end of the messages.
+    /// The end of the messages, or of the one that is read.
     end: u64,
-    /// No list of the batches stands at the end.
-    is_stream: bool,
+    /// The places of the messages of a file; a stream has none.
+    blocks: Option<VecDeque<(u64, u64)>>,
+    schema: Option<Schema>,
     /// The description and the values of the last message.
     head: Vec<u8>,
 }
@@ -212,20 +215,73 @@ impl Messages {
                 "it is a Feather file of version 1; write version 2",
             ));
         }
-        let (at, end) = match start.starts_with(MAGIC) {
-            true => (8, end_of_messages(path, &mut file, size)?),
-            false => (0, size),
-        };
-        file.seek(SeekFrom::Start(at)).map_err(io("read", path))?;
-        Ok(Messages {
+        let mut messages = Messages {
             path: path.to_owned(),
             reader: BufReader::with_capacity(1 << 18, file),
             size,
-            at,
-            end,
-            is_stream: at == 0,
+            at: 0,
+            end: size,
+            blocks: None,
+            schema: None,
             head: Vec::new(),
-        })
+        };
+        match start.starts_with(MAGIC) {
+            true => messages.open_file()?,
+            false => messages.go_to(0)?,
+        }
+        Ok(messages)
+    }
+
+    fn go_to(&mut self, at: u64) -> Result<()> {
+        self.at = at;
+        let found = self.reader.seek(SeekFrom::Start(at));
+        found.map(drop).map_err(io("read", &self.path))
+    }
+
+    /// Reads the list at the end of a file, which holds the schema and the places of its messages.
+    fn open_file(&mut self) -> Result<()> {
+        const CUT_OFF: &str = "it has no end: it is cut off, or the program that writes it has not closed it";
+        let cut_off = damaged(&self.path, CUT_OFF);
+        let Some(at) = self.size.checked_sub(10).filter(|&at| at >= 8) else {
+            return Err(cut_off);
+        };
+        self.go_to(at)?;
+        let length = u64::from(self.number()?);
+        if self.bytes(6, "the last bytes")? != MAGIC {
+            return Err(cut_off);
+        }
+        let Some(start) = at.checked_sub(length).filter(|&start| start >= 8) else {
+            return Err(cut_off);
+        };
+        if length > MAX_METADATA_BYTES {
+            return Err(self.bad(format!(
+                "a list of messages of {length} bytes, and at most {MAX_METADATA_BYTES} are read"
+            )));
+        }
+        self.go_to(start)?;
+        let list = self.bytes(length, "the list of messages")?;
+        let read = || {
+            let footer = root_as_footer(&list).map_err(|error| error.to_string())?;
+            let schema = footer.schema().ok_or("its list of messages has no schema")?;
+            let schema = try_fb_to_schema(schema).map_err(|error| error.to_string())?;
+            let blocks = [footer.dictionaries(), footer.recordBatches()];
+            let places: Option<VecDeque<_>> = blocks.into_iter().flatten().flatten().map(place).collect();
+            Ok::<_, String>((schema, places.ok_or("a message outside the file")?))
+        };
+        let read = caught(read).and_then(|read| read);
+        let (schema, places) = read.map_err(|detail| self.bad(detail))?;
+        // Messages of an honest file do not overlap, so together they are no larger than it.
+        let mut left = start;
+        for &(from, to) in &places {
+            if to > start {
+                return Err(self.bad("a message outside the file"));
+            }
+            left = left
+                .checked_sub(to - from)
+                .ok_or_else(|| self.bad("messages overlap"))?;
+        }
+        (self.schema, self.blocks) = (Some(schema), Some(places));
+        Ok(())
     }
 
     fn bad(&self, detail: impl std::fmt::Display) -> DataError {
@@ -255,25 +311,29 @@ impl Messages {
 
     /// Reads the description of the next message; `false` at the end.
     fn advance(&mut self) -> Result<bool> {
-        if self.at >= self.end {
+        match &mut self.blocks {
+            Some(blocks) => {
+                let Some((from, to)) = blocks.pop_front() else {
+                    return Ok(false);
+                };
+                self.end = to;
+                self.go_to(from)?;
+            }
             // Where a stream stops between two messages, nothing else tells of the lost rows.
-            return match self.is_stream {
-                true => {
-                    Err(self
-                        .bad("it has no end: it is cut off, or the program that writes it has not closed it"))
-                }
-                false => Ok(false),
-            };
+            None if self.at >= self.end => {
+                let detail = "it has no end: it is cut off, or the program that writes it has not closed it";
+                return Err(self.bad(detail));
+            }
+            None => {}
         }
         let mut length = self.number()?;
         if length == CONTINUATION {
             length = self.number()?;
         }
         if length == 0 {
-            return match self.is_stream && self.at < self.end {
-                true => {
-                    Err(self.bad("bytes follow its end, such as a second stream: write one stream per file"))
-                }
+            let detail = "bytes follow its end, such as a second stream: write one stream per file";
+            return match self.at < self.end {
+                true => Err(self.bad(detail)),
                 false => Ok(false),
             };
         }
@@ -288,6 +348,9 @@ impl Messages {
     }
 
     fn schema(&mut self) -> Result<Schema> {
+        if let Some(schema) = self.schema.take() {
+            return Ok(schema);
+        }
         let started = self.advance()?;
         let read = || {
             let message = root_as_message(&self.head).map_err(|error| error.to_string())?;
@@ -307,24 +370,12 @@ impl Messages {
     }
 }
 
-/// The end of the messages of a file, before the list of its batches: they are read in their order, as those of a stream.
-fn end_of_messages(path: &Path, file: &mut File, size: u64) -> Result<u64> {
-    let cut_off = || {
-        damaged(
-            path,
-            "it has no end; a program that still writes it has not closed it",
-        )
-    };
-    let at = size.checked_sub(10).filter(|&at| at >= 8).ok_or_else(cut_off)?;
-    let mut end = [0; 10];
-    file.seek(SeekFrom::Start(at)).map_err(io("read", path))?;
-    file.read_exact(&mut end).map_err(io("read", path))?;
-    let [length @ .., _, _, _, _, _, _] = end;
-    let length = u64::from(u32::from_le_bytes(length));
-    match end.ends_with(MAGIC) {
-        true => at.checked_sub(length).filter(|&end| end >= 8).ok_or_else(cut_off),
-        false => Err(cut_off()),
-    }
+/// The first and the last byte of a message of a file; `None` for one that ends before it begins.
+fn place(block: &Block) -> Option<(u64, u64)> {
+    let from = u64::try_from(block.offset()).ok()?;
+    let head = u64::try_from(block.metaDataLength()).ok()?;
+    let body = u64::try_from(block.bodyLength()).ok()?;
+    Some((from, from.checked_add(head)?.checked_add(body)?))
 }
 
 /// The batches of a file, with the wanted columns alone.

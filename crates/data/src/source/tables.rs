@@ -110,6 +110,12 @@ fn lengths_of_arrow_are_believed_only_where_they_fit_the_file() {
         fs::write(&path, &honest[..end]).expect("a file");
         assert!(rows(&path).is_err(), "{end} bytes");
     }
+    // So is a file, whose list of messages stands at its end.
+    let file = fs::read(tables().join("file.arrow")).expect("a file");
+    for end in 1..file.len() {
+        fs::write(&path, &file[..end]).expect("a file");
+        assert!(rows(&path).is_err(), "{end} bytes of a file");
+    }
     check(b"", "it is an empty file");
     check(&honest[..honest.len() - 8], "it has no end");
     check(&[&honest[..], &honest].concat(), "bytes follow its end");

@@ -1,6 +1,6 @@
 """Writes the small tables of this folder with other programs, and the rows that pyarrow finds in them.
 
-python make.py FOLDER, with pyarrow 25, polars 1.42, duckdb 1.5 and datasets 4.8. All texts are invented.
+python make.py FOLDER, with pyarrow 26, polars 2.1, duckdb 2.0 and datasets 5.2. All texts are invented.
 """
 
 import datetime

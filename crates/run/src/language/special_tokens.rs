@@ -12,7 +12,10 @@ use serde_json::{Map, Value};
 
 use crate::error::{Result, RunError};
 use crate::files;
-use crate::huggingface::{CONFIG, MAX_CONFIG, read_plain};
+use crate::huggingface::{CONFIG, read_plain};
+
+/// The longest settings that are read: those of tokenizers list thousands of added tokens.
+const MAX_SETTINGS: u64 = 1 << 24;
 
 /// The settings of generation, which may name several ends.
 const GENERATION: &str = "generation_config.json";
@@ -133,7 +136,7 @@ fn read(path: &Path) -> Result<Map<String, Value>> {
     if !files::exists(path) {
         return Ok(Map::new());
     }
-    serde_json::from_slice(&read_plain(path, MAX_CONFIG)?).map_err(|error| {
+    serde_json::from_slice(&read_plain(path, MAX_SETTINGS)?).map_err(|error| {
         RunError::damaged(
             path,
             format!("expected a JSON object, got invalid JSON ({error})"),

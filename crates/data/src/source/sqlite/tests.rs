@@ -114,7 +114,7 @@ fn a_query_may_only_read_tables() {
             "select author, body as text from posts",
             "it lacks the column \"user_id\" ... \"author\", \"text\"",
         ),
-        ("select nothing from posts", "rows.db ... no such column: nothing"),
+        ("select nowhere from posts", "rows.db ... no such column: nowhere"),
         (
             "select author + 0.5 as user_id, body as text from posts",
             "row 1: column \"user_id\": expected a whole number ... got 1.5",
