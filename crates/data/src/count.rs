@@ -12,7 +12,7 @@ use crate::path::expand;
 use crate::progress::{Progress, Stage, proceed};
 use crate::rows::Rows;
 use crate::source::{Source, read_texts};
-use crate::spec::{CorpusSpec, SplitSpec};
+use crate::spec::{CorpusSpec, Keys, SplitSpec};
 use crate::split::Split;
 use crate::splitter::Splitter;
 use undertone_text::{Vocab, VocabProvenance, WordRule};
@@ -44,7 +44,7 @@ impl WordCounts {
         let people = recorded.map(|record| record.sources().to_vec());
         let mut counter = Counter::new(rule);
         let mut done = 0;
-        read_texts(&path, text, &mut |rows, total| {
+        read_texts(&path, text, Keys::PUBLIC, &mut |rows, total| {
             counter.add(rows, |_| Ok(true))?;
             done += rows.len() as u64;
             progress.update(Stage::Counting, done, total);

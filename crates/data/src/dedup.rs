@@ -18,8 +18,8 @@ use crate::made_from::{FileRecord, MadeFromPeople};
 use crate::path::expand;
 use crate::progress::{Progress, Stage};
 use crate::rows::Rows;
-use crate::source::read_columns;
-use crate::spec::{Columns, name_of_text};
+use crate::source::{files, read_columns};
+use crate::spec::{Columns, Keys, name_of_text};
 use index::PrivateBlock;
 use minhash::{MinHash, shingles};
 use url::UrlFilter;
@@ -169,6 +169,12 @@ pub fn dedup(
             format!("the folder {}", public_path.display()),
         ));
     }
+    let (own, other) = (files::extension(&public_path), files::extension(output));
+    if own != other && files::TEXTS.contains(&other) {
+        let expected =
+            format!("a name that ends in .{own}, because the rows are written in the format of PUBLIC");
+        return Err(invalid("--output", expected, output.display()));
+    }
     let private_path = expand("--against", &private.path, Path::new(""))?;
     let minhash = MinHash::new(options.bands, options.rows_per_band);
     let mut urls = UrlFilter::new(public, private, &options.hosts)?;
@@ -236,6 +242,13 @@ pub fn dedup(
     })
 }
 
+/// The options that name the columns of both sides.
+const KEYS: &Keys = &Keys {
+    user: "--url or --against-url",
+    text: "--text or --against-text",
+    ..*Keys::SOURCE
+};
+
 impl DedupSource {
     /// The URL stands where other sources have the user: one name per row that must not be missing.
     fn columns(&self) -> Columns<'_> {
@@ -244,6 +257,8 @@ impl DedupSource {
             text: &self.text,
             time: None,
             split: None,
+            time_unit: None,
+            keys: KEYS,
         }
     }
 }

@@ -78,7 +78,7 @@ pub enum DataError {
         reason: &'static str,
     },
     /// A table has no column of the configured name.
-    #[error("{}: it lacks the column {} that {key} names; its columns are {}", file.display(), quoted(column), list(found))]
+    #[error("{}: it lacks the column {} that {key} names; its columns are {}{hint}", file.display(), quoted(column), list(found))]
     MissingColumn {
         /// The table.
         file: PathBuf,
@@ -88,6 +88,8 @@ pub enum DataError {
         column: String,
         /// Columns that the file has.
         found: Vec<String>,
+        /// The next step, where the reader knows one.
+        hint: String,
     },
     /// A column holds values of a type that cannot be used.
     #[error("{}: column {}: expected {expected}, got {}", file.display(), quoted(column), short(got))]
@@ -375,6 +377,22 @@ pub type Result<T, E = DataError> = std::result::Result<T, E>;
 pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> DataError {
     let path = path.into();
     move |source| DataError::Io { action, path, source }
+}
+
+/// A table without a column.
+pub(crate) fn missing_column(
+    file: impl Into<PathBuf>,
+    key: &'static str,
+    column: &str,
+    found: Vec<String>,
+) -> DataError {
+    DataError::MissingColumn {
+        file: file.into(),
+        key,
+        column: column.to_owned(),
+        found,
+        hint: String::new(),
+    }
 }
 
 /// A setting whose value cannot be used.

@@ -23,7 +23,8 @@ use read::OpenShard;
 
 use crate::error::{DataError, Result, bad_grouped};
 use crate::hash::{hash_bytes, hex};
-use crate::spec::Columns;
+use crate::spec::{Columns, Keys};
+use crate::time::TimeUnit;
 use index::{UserEntry, UserIndex, hash_user};
 
 pub use build::{GroupOptions, group};
@@ -179,6 +180,9 @@ impl Grouped {
             text: shard::TEXT,
             time: manifest.has_time.then_some(shard::TIME),
             split: manifest.has_split.then_some(shard::SPLIT),
+            // They were judged when the folder was written.
+            time_unit: Some(TimeUnit::Seconds),
+            keys: Keys::SOURCE,
         };
         Ok((files.collect(), columns, hex(&hash_bytes(&bytes))))
     }

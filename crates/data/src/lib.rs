@@ -82,15 +82,15 @@ pub use progress::{NoProgress, Progress, Stage};
 pub use prose::{ProseSummary, prose};
 #[cfg(feature = "sqlite")]
 pub use source::SqliteSource;
-pub use source::{GitSource, MemoryTable};
+pub use source::{GitSource, MemoryTable, has_column};
 pub use spec::{
-    CorpusSpec, CsvSource, GroupedSource, Keep, MemorySource, SourceSpec, SplitSpec, SyntheticSource,
-    TableSource, VocabularySpec,
+    CorpusSpec, CsvSource, Dialect, GroupedSource, Keep, MemorySource, SourceSpec, SplitSpec,
+    SyntheticSource, TableSource, VocabularySpec,
 };
 pub use split::Split;
 pub use stats::{CorpusStats, Distribution, PartitionStats};
 pub use synthetic::BestAccuracy;
-pub use time::TimePoint;
+pub use time::{NotATimeUnit, TimePoint, TimeUnit};
 pub use tokenizer::{TokenizerKind, TokenizerSummary, train_tokenizer};
 pub use undertone_text::{
     EosTargets, Examples, MAX_VOCABULARY_WORDS, SpecialIds, Vocab, VocabProvenance, WordRule, open_sentence,

@@ -33,6 +33,11 @@ impl Noted {
         }
     }
 
+    /// The count of a kind.
+    pub(crate) fn count(&self, kind: &str) -> u64 {
+        self.counts.get(kind).copied().unwrap_or_default()
+    }
+
     /// Forgets all counts.
     pub(crate) fn clear(&mut self) {
         self.counts.clear();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{DataError, Result, invalid};
 
-/// Expands `$NAME` and `${NAME}` and resolves the result against `base`.
+/// Expands `$NAME` and `${NAME}`, takes `$$` for a dollar sign, and resolves the result against `base`.
 pub(crate) fn expand(key: &'static str, value: &str, base: &Path) -> Result<PathBuf> {
     expand_with(key, value, base, &|name| std::env::var(name).ok())
 }
@@ -20,6 +20,11 @@ fn expand_with(
     while let Some(dollar) = rest.find('$') {
         path.push_str(&rest[..dollar]);
         let after = &rest[dollar + 1..];
+        if let Some(tail) = after.strip_prefix('$') {
+            path.push('$');
+            rest = tail;
+            continue;
+        }
         let (name, tail) = match after.strip_prefix('{') {
             Some(inner) => inner
                 .split_once('}')
@@ -31,7 +36,7 @@ fn expand_with(
             ),
         };
         if name.is_empty() {
-            let expected = "the name of an environment variable after $".to_owned();
+            let expected = "the name of an environment variable after $, or $$ for the letter".to_owned();
             return Err(invalid(key, expected, format!("\"{value}\"")));
         }
         let found = lookup(name).filter(|found| !found.is_empty());
@@ -74,6 +79,7 @@ mod tests {
         check("$OTHER/a", Err(unset));
         check("${DIR/a", Err("closing brace"));
         check("a/$/b", Err("name of an environment variable"));
+        check("/ü$$1/$$$DIR/a", Ok("/ü$1/$/data/a"));
         check("", Err("expected a path"));
     }
 }

@@ -3,14 +3,16 @@
 mod arrow;
 pub(crate) mod coded;
 pub(crate) mod columns;
-mod csv;
+pub(crate) mod csv;
 pub(crate) mod files;
 mod foreign;
 mod git;
 pub(crate) mod hive;
-mod jsonl;
+mod json;
 pub(crate) mod lines;
 mod memory;
+#[cfg(test)]
+mod mutations;
 pub(crate) mod parquet;
 mod plain;
 #[cfg(feature = "sqlite")]
@@ -22,16 +24,17 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{DataError, Result, invalid, quoted};
+use crate::error::{DataError, Result, invalid, missing_column};
 use crate::grouped::Grouped;
 use crate::hash::pseudonym;
 use crate::path::expand;
 use crate::progress::Progress;
 use crate::rows::Rows;
-use crate::spec::{Columns, GroupedSource, MemorySource, SourceSpec, SyntheticSource};
+use crate::spec::{Columns, GroupedSource, Keys, MemorySource, SourceSpec, SyntheticSource};
 use crate::synthetic::Population;
 
 use coded::Coded;
+pub(crate) use json::{Pointer, not_a_pointer};
 
 pub use git::GitSource;
 pub use memory::MemoryTable;
@@ -47,8 +50,8 @@ pub(crate) enum Source<'a> {
     Synthetic(Box<Population>),
     Parquet(Vec<PathBuf>, Columns<'a>),
     Arrow(Vec<PathBuf>, Columns<'a>),
-    Jsonl(Vec<PathBuf>, Columns<'a>),
-    Csv(Vec<PathBuf>, Columns<'a>, char),
+    Jsonl(Vec<PathBuf>, Columns<'a>, Option<&'a str>),
+    Csv(Vec<PathBuf>, Columns<'a>, csv::Format<'a>),
     /// The log of a git repository, which only an import reads.
     Git {
         path: &'a Path,
@@ -89,11 +92,21 @@ impl<'a> Source<'a> {
             }
             SourceSpec::Jsonl(source) => {
                 let (files, identity) = table(&source.path, files::JSONL)?;
-                Ok((Source::Jsonl(files, source.columns()), identity))
+                Ok((
+                    Source::Jsonl(files, source.columns(), source.records.as_deref()),
+                    identity,
+                ))
             }
             SourceSpec::Csv(source) => {
                 let (files, identity) = table(&source.path, files::CSV)?;
-                Ok((Source::Csv(files, source.columns(), source.delimiter), identity))
+                let format = csv::Format::of(source);
+                // Earlier versions cut these files at commas.
+                let tabs = source.delimiter == ','
+                    && files
+                        .iter()
+                        .any(|file| format.delimiter(files::extension(file)) == b'\t');
+                let identity = if tabs { identity + " tabs" } else { identity };
+                Ok((Source::Csv(files, source.columns(), format), identity))
             }
             SourceSpec::Grouped(source) => Source::grouped(source, base),
             SourceSpec::Memory(source) => Err(DataError::Memory {
@@ -136,7 +149,7 @@ impl<'a> Source<'a> {
             // A few hundred words per user, as drawn.
             Source::Synthetic(population) => Ok(4096 * population.num_users()),
             Source::Arrow(files, _) => files.iter().map(|file| files::size(file)).sum(),
-            Source::Jsonl(files, _) | Source::Csv(files, ..) => {
+            Source::Jsonl(files, ..) | Source::Csv(files, ..) => {
                 files.iter().map(|file| coded::unpacked_bytes(file)).sum()
             }
             #[cfg(feature = "sqlite")]
@@ -172,10 +185,10 @@ impl<'a> Source<'a> {
             #[cfg(feature = "sqlite")]
             Source::Sqlite(source) => sqlite::read(source, on_rows),
             Source::Arrow(files, columns) => each(files, *columns, on_rows, &mut arrow::read),
-            Source::Jsonl(files, columns) => read_jsonl(files, *columns, on_rows),
-            Source::Csv(files, columns, delimiter) => {
+            Source::Jsonl(files, columns, records) => read_json(files, *columns, *records, on_rows),
+            Source::Csv(files, columns, format) => {
                 let mut read = |content: Coded<'_>, columns: Columns<'_>, on_rows: &mut OnRows<'_>| {
-                    csv::read(content, columns, *delimiter, on_rows)
+                    csv::read(content, columns, *format, on_rows)
                 };
                 each_text(files, files::CSV, *columns, on_rows, &mut read)
             }
@@ -186,21 +199,31 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Objects may lack the time field, but a name that no object has is a mistake.
-fn read_jsonl(files: &[PathBuf], columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
-    let mut timed = false;
+/// Objects may lack the time and the text, but a name that no object has is a mistake.
+fn read_json(
+    files: &[PathBuf],
+    columns: Columns<'_>,
+    records: Option<&str>,
+    on_rows: &mut OnRows<'_>,
+) -> Result<()> {
+    let mut seen = json::Seen::default();
     let mut read = |content: Coded<'_>, columns: Columns<'_>, on_rows: &mut OnRows<'_>| {
-        jsonl::read(content, columns, &mut timed, on_rows)
+        json::read(content, columns, records, &mut seen, on_rows)
     };
     each_text(files, files::JSONL, columns, on_rows, &mut read)?;
-    timed |= files.iter().any(|file| hive::gives_time(file, columns));
-    match columns.time.filter(|_| !timed) {
-        Some(time) => Err(invalid(
-            "data.source.time",
-            "a field that some object has",
-            format!("{}, which no object of the source has", quoted(time)),
-        )),
-        None => Ok(()),
+    let given = files.iter().any(|file| hive::gives_time(file, columns));
+    seen.check(&source_of(files), columns, given)
+}
+
+/// The name of a source in an error that concerns all of its files.
+fn source_of(files: &[PathBuf]) -> PathBuf {
+    match files {
+        [single] => single.clone(),
+        several => several
+            .first()
+            .and_then(|file| file.parent())
+            .map(Path::to_owned)
+            .unwrap_or_default(),
     }
 }
 
@@ -282,15 +305,32 @@ impl Parts {
     }
 }
 
-/// Reads the texts of a public corpus, whose format follows from its name.
-pub(crate) fn read_texts(path: &Path, text: &str, on_rows: &mut OnRows<'_>) -> Result<()> {
-    let columns = Columns {
-        user: None,
-        text,
-        time: None,
-        split: None,
-    };
-    read_columns(path, columns, on_rows)
+/// Reads the texts of a public corpus, whose format follows from its name. `keys` name the settings in errors.
+pub(crate) fn read_texts(
+    path: &Path,
+    text: &str,
+    keys: &'static Keys,
+    on_rows: &mut OnRows<'_>,
+) -> Result<()> {
+    read_columns(path, Columns::texts(text, keys), on_rows)
+}
+
+/// `true` if the first rows of a public text have a column of this name; plain text has each.
+///
+/// # Errors
+/// Whatever reading the text says, except that the column is missing.
+pub fn has_column(path: &str, column: &str, base_dir: &Path) -> Result<bool> {
+    let path = expand("data.vocabulary.path", path, base_dir)?;
+    // Reading ends at the first rows, by an error that is not seen.
+    let mut found = false;
+    match read_texts(&path, column, Keys::PUBLIC, &mut |rows, _| {
+        found = rows.noted.count(json::NO_TEXT) < rows.len() as u64;
+        Err(DataError::Interrupted)
+    }) {
+        Err(DataError::Interrupted) | Ok(()) => Ok(found),
+        Err(DataError::MissingColumn { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Reads a file with other columns beside the text; plain text has none.
@@ -298,16 +338,23 @@ pub(crate) fn read_columns(path: &Path, columns: Columns<'_>, on_rows: &mut OnRo
     let files = files::files(path, files::TEXTS)?;
     // The number of rows is known of one file, not of several of several kinds.
     let single = files.len() == 1;
-    let mut parts = Parts::default();
+    let (mut parts, mut seen) = (Parts::default(), json::Seen::default());
     for file in &files {
-        parts.add(read_file(file, columns, &mut |rows, total| {
+        parts.add(read_file(file, columns, &mut seen, &mut |rows, total| {
             on_rows(rows, total.filter(|_| single))
         }))?;
     }
+    let given = files.iter().any(|file| hive::gives_time(file, columns));
+    seen.check(path, columns, given)?;
     parts.finish()
 }
 
-fn read_file(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
+fn read_file(
+    path: &Path,
+    columns: Columns<'_>,
+    seen: &mut json::Seen,
+    on_rows: &mut OnRows<'_>,
+) -> Result<()> {
     let extension = files::extension(path);
     if extension == "parquet" {
         return parquet::read(path, columns, on_rows);
@@ -316,17 +363,11 @@ fn read_file(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Res
         return arrow::read(path, columns, on_rows);
     }
     let mut read = |content: Coded<'_>, columns: Columns<'_>, on_rows: &mut OnRows<'_>| match extension {
-        "jsonl" | "ndjson" | "json" => jsonl::read(content, columns, &mut false, on_rows),
-        "csv" => csv::read(content, columns, ',', on_rows),
-        "tsv" => csv::read(content, columns, '\t', on_rows),
+        "jsonl" | "ndjson" | "json" => json::read(content, columns, None, seen, on_rows),
+        "csv" | "tsv" => csv::read(content, columns, csv::Format::default(), on_rows),
         _ => match columns.user {
             None => plain::read(content, columns, on_rows),
-            Some(column) => Err(DataError::MissingColumn {
-                file: path.to_owned(),
-                key: "the settings",
-                column: column.to_owned(),
-                found: Vec::new(),
-            }),
+            Some(column) => Err(missing_column(path, columns.keys.user, column, Vec::new())),
         },
     };
     each_text(&[path.to_owned()], &[extension], columns, on_rows, &mut read)

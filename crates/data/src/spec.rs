@@ -9,8 +9,8 @@ use crate::time::TimePoint;
 use source::default_text;
 use undertone_text::{Examples, MAX_VOCABULARY_WORDS, WordRule};
 
-pub(crate) use source::{Columns, name_of_text};
-pub use source::{CsvSource, GroupedSource, MemorySource, SourceSpec, SyntheticSource, TableSource};
+pub(crate) use source::{Columns, Keys, name_of_text};
+pub use source::{CsvSource, Dialect, GroupedSource, MemorySource, SourceSpec, SyntheticSource, TableSource};
 
 /// The `[data]` table of a run file: the source of the text, the choice of users and the cut into examples.
 ///

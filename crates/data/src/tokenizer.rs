@@ -23,7 +23,7 @@ use crate::made_from::{self, FileRecord, MadeFromPeople, people_of};
 use crate::path::expand;
 use crate::progress::{Progress, Stage};
 use crate::source::read_texts;
-use crate::spec::name_of_text;
+use crate::spec::{Keys, name_of_text};
 use pieces::PieceCounts;
 use undertone_text::SpecialIds;
 
@@ -67,6 +67,12 @@ pub struct TokenizerSummary {
     /// `true` if a record beside the file says that it was made from people's text.
     pub not_private: bool,
 }
+
+/// The options that name the columns.
+const KEYS: &Keys = &Keys {
+    text: "--text",
+    ..*Keys::SOURCE
+};
 
 /// The ids that every tokenizer of ours has beside merges: three special ones and 256 bytes.
 const MIN_SIZE: usize = SpecialIds::NAMES.len() + 256;
@@ -118,7 +124,7 @@ pub fn train_tokenizer(
                 .flatten(),
         );
         let before = rows;
-        read_texts(&path, text, &mut |batch, total| {
+        read_texts(&path, text, KEYS, &mut |batch, total| {
             counts.add(batch)?;
             rows += batch.len() as u64;
             progress.update(Stage::Counting, rows, total.map(|total| before + total));

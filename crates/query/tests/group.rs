@@ -102,10 +102,9 @@ fn a_whole_table_is_what_the_built_in_path_groups() {
     let summary = run("SELECT * FROM rows", &tables, &one, &QueryOptions::default());
     let source = SourceSpec::Jsonl(TableSource {
         path: "rows.jsonl".to_owned(),
-        user: "user_id".to_owned(),
-        text: "text".to_owned(),
         time: Some("timestamp".to_owned()),
         split: Some("split".to_owned()),
+        ..TableSource::default()
     });
     let options = GroupOptions {
         memory: 16 << 20,

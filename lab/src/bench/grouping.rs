@@ -136,10 +136,8 @@ fn generate(path: &Path, rows: u64, users: u64) -> anyhow::Result<Value> {
 fn grouping(file: &str, folder: &Path, memory: usize) -> anyhow::Result<Value> {
     let source = SourceSpec::Parquet(TableSource {
         path: file.to_owned(),
-        user: "user_id".to_owned(),
-        text: "text".to_owned(),
         time: Some("timestamp".to_owned()),
-        split: None,
+        ..TableSource::default()
     });
     let options = GroupOptions {
         memory,

@@ -8,7 +8,7 @@ use arrow_ipc::writer::{FileWriter, StreamWriter};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use undertone_accounting::{Delta, Epsilon};
 use undertone_data::{
-    CsvSource, GroupOptions, ImportOptions, NoProgress, PrivateSelection, SourceSpec, TokenizerKind,
+    CsvSource, Dialect, GroupOptions, ImportOptions, NoProgress, PrivateSelection, SourceSpec, TokenizerKind,
     WordVotes, group, import, train_tokenizer,
 };
 use undertone_mechanisms::NoiseKey;
@@ -535,7 +535,10 @@ pub(crate) fn table_csv(path: &str) -> SourceSpec {
         text: "text".to_owned(),
         time: Some("at".to_owned()),
         split: Some("split".to_owned()),
+        time_unit: None,
         delimiter: ',',
+        dialect: Dialect::Quoted,
+        header: None,
     })
 }
 

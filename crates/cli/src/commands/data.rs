@@ -177,10 +177,10 @@ fn import(args: &ImportArgs, output: &Output) -> anyhow::Result<()> {
             path: path.clone(),
             revision: args.revision.clone(),
         };
-        undertone_data::import_git(&log, &args.output, &options(args.source.split()), &bar)?
+        undertone_data::import_git(&log, &args.output, &options(args.source.split()?), &bar)?
     } else if let (Some(path), Some(query)) = (&args.sqlite, &args.query) {
         let rows = args.source.query(path, query);
-        undertone_data::import_sqlite(&rows, &args.output, &options(args.source.split()), &bar)?
+        undertone_data::import_sqlite(&rows, &args.output, &options(args.source.split()?), &bar)?
     } else {
         let (spec, base) = args.source.spec(None)?;
         undertone_data::import(&spec.source, &base, &args.output, &options(spec.split), &bar)?

@@ -4,7 +4,6 @@ use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::Path;
 
-use csv::{ByteRecord, ReaderBuilder, WriterBuilder};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::RowSelection;
@@ -13,20 +12,23 @@ use parquet::file::properties::WriterProperties;
 use tempfile::NamedTempFile;
 
 use super::Removed;
-use crate::error::{Result, io};
+use crate::error::{Result, invalid, io};
 use crate::file;
-use crate::source::coded;
+use crate::limits::MAX_LINE_BYTES;
+use crate::source::csv::Format;
+use crate::source::csv::records::Records;
 use crate::source::lines::Lines;
 use crate::source::parquet::Opened;
+use crate::source::{coded, files};
+use crate::spec::Dialect;
 
 /// Returns the rows copied. The file appears when it is whole.
 pub(super) fn copy(from: &Path, removed: &Removed, to: &Path, overwrite: bool) -> Result<u64> {
     let output = file::temporary_beside(to)?;
-    let kept = match from.extension().and_then(|extension| extension.to_str()) {
-        Some("parquet") => parquet(from, removed, &output, to)?,
-        Some("csv") => csv(from, removed, &output, b',', to)?,
-        Some("tsv") => csv(from, removed, &output, b'\t', to)?,
-        Some("jsonl" | "ndjson") => lines(from, removed, &output, false, to)?,
+    let kept = match files::extension(from) {
+        "parquet" => parquet(from, removed, &output, to)?,
+        "csv" | "tsv" => csv(from, removed, &output, to)?,
+        "jsonl" | "ndjson" | "json" => lines(from, removed, &output, false, to)?,
         _ => lines(from, removed, &output, true, to)?,
     };
     file::persist(output, to, overwrite)?;
@@ -77,6 +79,10 @@ fn lines(from: &Path, removed: &Removed, output: &NamedTempFile, blank: bool, to
             if !blank && line.trim_ascii().is_empty() {
                 continue;
             }
+            if !blank && row == 0 && line.trim_ascii_start().starts_with(b"[") {
+                let expected = "one JSON object per line, as `jq -c '.[]'` writes them";
+                return Err(invalid("PUBLIC", expected, "an array"));
+            }
             if !removed.contains(row) {
                 writer.write_all(line).map_err(io("write", to))?;
                 kept += 1;
@@ -89,26 +95,32 @@ fn lines(from: &Path, removed: &Removed, output: &NamedTempFile, blank: bool, to
     Ok(kept)
 }
 
-fn csv(from: &Path, removed: &Removed, output: &NamedTempFile, delimiter: u8, to: &Path) -> Result<u64> {
-    let failed = |error: csv::Error| io("write", to)(std::io::Error::other(error));
-    let mut reader = ReaderBuilder::new()
-        .delimiter(delimiter)
-        .from_path(from)
-        .map_err(failed)?;
-    let mut writer = WriterBuilder::new()
-        .delimiter(delimiter)
-        .from_writer(output.as_file());
-    let header = reader.byte_headers().map_err(failed)?;
-    writer.write_byte_record(header).map_err(failed)?;
-    let mut record = ByteRecord::new();
+fn csv(from: &Path, removed: &Removed, output: &NamedTempFile, to: &Path) -> Result<u64> {
+    let mut writer = BufWriter::with_capacity(1 << 18, output.as_file());
     let (mut row, mut kept) = (0, 0);
-    while reader.read_byte_record(&mut record).map_err(failed)? {
-        if !removed.contains(row) {
-            writer.write_byte_record(&record).map_err(failed)?;
-            kept += 1;
+    coded::each(from, &[files::extension(from)], &mut |content| {
+        let path = content.path().to_owned();
+        let delimiter = Format::default().delimiter(content.extension());
+        let mut records = Records::of(&path, content, delimiter, Dialect::Quoted);
+        let mut header = true;
+        while records.next(MAX_LINE_BYTES)? {
+            // Of several tables of an archive the first header stands for all.
+            let wanted = if header { row == 0 } else { !removed.contains(row) };
+            if wanted {
+                let record = records.bytes();
+                writer.write_all(record).map_err(io("write", to))?;
+                if !record.ends_with(b"\n") && !record.ends_with(b"\r") {
+                    writer.write_all(b"\n").map_err(io("write", to))?;
+                }
+            }
+            if !header {
+                row += 1;
+                kept += u64::from(wanted);
+            }
+            header = false;
         }
-        row += 1;
-    }
+        Ok(())
+    })?;
     writer.flush().map_err(io("write", to))?;
     Ok(kept)
 }

@@ -42,6 +42,7 @@ fn source(folder: &TempDir) -> SourceSpec {
         text: "text".to_owned(),
         time: Some("t".to_owned()),
         split: Some("split".to_owned()),
+        ..TableSource::default()
     })
 }
 
@@ -298,7 +299,11 @@ fn bad_input_is_refused_and_leaves_nothing() {
         ..options(false)
     };
     assert!(run(&good, &small).contains("memory: expected at least 16777216 bytes, got 1048576"));
-    fs::write(folder.path().join("bad.jsonl"), "{\"user_id\": \"a\"}\n").unwrap();
+    fs::write(
+        folder.path().join("bad.jsonl"),
+        "{\"user_id\": \"a\", \"text\": 1}\n",
+    )
+    .unwrap();
     let SourceSpec::Jsonl(table) = &good else {
         unreachable!()
     };

@@ -13,6 +13,7 @@ use zip::ZipArchive;
 use zip::result::ZipError;
 use zstd::stream::read::Decoder as ZstdDecoder;
 
+use super::files;
 use super::foreign::{self, Foreign};
 use super::parquet::{max_expanded, too_large};
 use crate::error::{DataError, Result, io, short};
@@ -28,11 +29,18 @@ pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 pub(crate) struct Coded<'a> {
     path: PathBuf,
     entry: Option<String>,
+    extension: String,
     markup: Option<Foreign>,
     content: Box<dyn Read + 'a>,
 }
 
 impl Coded<'_> {
+    /// Content in memory.
+    #[cfg(test)]
+    pub(crate) fn of_bytes(name: &str, bytes: Vec<u8>) -> Result<Self> {
+        opened(Path::new(name), None, Box::new(Cursor::new(bytes)))
+    }
+
     /// The name of the content for errors: the path of the file, and below it the name of the entry of an archive.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -41,6 +49,11 @@ impl Coded<'_> {
     /// The name of the entry of an archive, with its folders; a file alone has none.
     pub(crate) fn entry(&self) -> Option<&str> {
         self.entry.as_deref()
+    }
+
+    /// The ending of a name that tells the format; an entry without one has that of its archive.
+    pub(crate) fn extension(&self) -> &str {
+        &self.extension
     }
 
     /// Refuses HTML and XML, for formats whose files never begin like those.
@@ -86,7 +99,7 @@ pub(crate) fn each(
             bound.unpacked("zstd", decoder)
         }
     };
-    read(opened(path.to_owned(), None, content)?)
+    read(opened(path, None, content)?)
 }
 
 fn each_entry(
@@ -131,15 +144,22 @@ fn each_entry(
         });
     }
     for (name, index) in entries {
-        let below = PathBuf::from(format!("{}/{}", path.display(), short(&name)));
         let content = archive.by_index(index).map_err(failed)?;
-        read(opened(below, Some(name), bound.unpacked("zip", content))?)?;
+        read(opened(path, Some(name), bound.unpacked("zip", content))?)?;
     }
     Ok(())
 }
 
-/// Looks at the first bytes of unpacked content.
-fn opened<'a>(path: PathBuf, entry: Option<String>, mut content: Box<dyn Read + 'a>) -> Result<Coded<'a>> {
+/// Looks at the first bytes of unpacked content of a file, or of an entry of an archive.
+fn opened<'a>(file: &Path, entry: Option<String>, mut content: Box<dyn Read + 'a>) -> Result<Coded<'a>> {
+    let path = match &entry {
+        Some(name) => PathBuf::from(format!("{}/{}", file.display(), short(name))),
+        None => file.to_owned(),
+    };
+    let own = entry.as_deref().map(|name| files::extension(Path::new(name)));
+    let extension = own
+        .filter(|own| !own.is_empty())
+        .unwrap_or_else(|| files::extension(file));
     let mut head = head(&mut content).map_err(io("read", &path))?;
     if let Some(foreign) = foreign::of(&head) {
         return Err(foreign.error(&path));
@@ -150,6 +170,7 @@ fn opened<'a>(path: PathBuf, entry: Option<String>, mut content: Box<dyn Read + 
     }
     Ok(Coded {
         path,
+        extension: extension.to_owned(),
         entry,
         markup,
         content: Box::new(Cursor::new(head).chain(content)),

@@ -5,12 +5,13 @@ mod cells;
 use std::path::{Path, PathBuf};
 
 use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use arrow_schema::{DataType, Field, Schema, TimeUnit as Parts};
 
-use crate::error::{DataError, Place, Result, bad_value, quoted};
+use crate::error::{DataError, Place, Result, bad_value, missing_column, quoted};
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{NO_TIME, Rows};
 use crate::spec::Columns;
+use crate::time::TimeUnit;
 use cells::{is_number, is_text, value_type};
 
 pub(crate) use cells::{Cell, Refused, Unit, text_bytes};
@@ -25,6 +26,8 @@ pub(crate) struct Wanted {
     path: PathBuf,
     columns: Vec<Found>,
     timed: bool,
+    /// The unit of times whose type says none.
+    time_unit: Option<TimeUnit>,
 }
 
 /// A wanted column.
@@ -42,23 +45,18 @@ impl Wanted {
             path: path.to_owned(),
             columns: Vec::new(),
             timed: columns.time.is_some(),
+            time_unit: columns.time_unit,
         };
         for (key, column, role) in [
-            ("data.source.user", columns.user, Role::User),
-            ("data.source.text", Some(columns.text), Role::Text),
-            ("data.source.time", columns.time, Role::Time),
-            ("data.source.split", columns.split, Role::Split),
+            (columns.keys.user, columns.user, Role::User),
+            (columns.keys.text, Some(columns.text), Role::Text),
+            (columns.keys.time, columns.time, Role::Time),
+            (columns.keys.split, columns.split, Role::Split),
         ] {
             let Some(column) = column else { continue };
             let Some(position) = schema.fields().iter().position(|field| field.name() == column) else {
-                let (file, column) = (path.to_owned(), column.to_owned());
                 let names = schema.fields().iter().map(|field| field.name().clone());
-                return Err(DataError::MissingColumn {
-                    file,
-                    key,
-                    column,
-                    found: names.collect(),
-                });
+                return Err(missing_column(path, key, column, names.collect()));
             };
             let field = schema.field(position);
             if let Err(got) = role.accepts(field) {
@@ -88,12 +86,7 @@ impl Wanted {
     pub(crate) fn take(&self, batch: &RecordBatch, first_row: u64, rows: &mut Rows) -> Result<()> {
         for Found { name, role, uuid, .. } in &self.columns {
             let Some(array) = batch.column_by_name(name) else {
-                return Err(DataError::MissingColumn {
-                    file: self.path.clone(),
-                    key: "the schema",
-                    column: name.clone(),
-                    found: Vec::new(),
-                });
+                return Err(missing_column(&self.path, "the schema", name, Vec::new()));
             };
             let column = Column {
                 path: &self.path,
@@ -106,7 +99,7 @@ impl Wanted {
             match role {
                 Role::User => column.each_name(|user| rows.users.push(user))?,
                 Role::Text => column.each_text(|text| rows.texts.push(text))?,
-                Role::Time => column.each_time(|seconds| rows.times.push(seconds))?,
+                Role::Time => column.each_time(self.time_unit, |seconds| rows.times.push(seconds))?,
                 Role::Split => column.each_name(|split| rows.splits.push(split))?,
             }
         }
@@ -248,17 +241,17 @@ impl<'a> Column<'a> {
     }
 
     /// Seconds, or [`NO_TIME`] for null.
-    fn each_time(&self, mut take: impl FnMut(i64)) -> Result<()> {
+    fn each_time(&self, numbers: Option<TimeUnit>, mut take: impl FnMut(i64)) -> Result<()> {
         let unit = match value_type(self.array.data_type()) {
-            DataType::Timestamp(TimeUnit::Second, _) => Unit::Parts(1),
-            DataType::Timestamp(TimeUnit::Millisecond, _) | DataType::Date64 => Unit::Parts(1_000),
-            DataType::Timestamp(TimeUnit::Microsecond, _) => Unit::Parts(1_000_000),
-            DataType::Timestamp(TimeUnit::Nanosecond, _) => Unit::Parts(1_000_000_000),
+            DataType::Timestamp(Parts::Second, _) => Unit::Parts(1),
+            DataType::Timestamp(Parts::Millisecond, _) | DataType::Date64 => Unit::Parts(1_000),
+            DataType::Timestamp(Parts::Microsecond, _) => Unit::Parts(1_000_000),
+            DataType::Timestamp(Parts::Nanosecond, _) => Unit::Parts(1_000_000_000),
             DataType::Date32 => Unit::Days,
             _ => Unit::Number,
         };
         self.each(&mut |cell| {
-            take(cell.seconds(unit)?);
+            take(cell.seconds(unit, numbers)?);
             Ok(())
         })
     }

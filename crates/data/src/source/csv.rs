@@ -1,214 +1,229 @@
-//! Separated values with a header line.
+//! Separated values, with a header line or with names from the settings.
 
-use std::cell::Cell;
-use std::io::Read;
+pub(crate) mod records;
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
-use std::rc::Rc;
-
-use csv::{ErrorKind, ReaderBuilder, StringRecord};
 
 use crate::error::{DataError, Place, Result, bad_value, empty, quoted};
 use crate::limits::{MAX_LINE_BYTES, MAX_TEXT_BYTES};
 use crate::rows::{NO_TIME, Rows};
 use crate::source::OnRows;
 use crate::source::coded::Coded;
-use crate::spec::Columns;
-use crate::time::parse_date;
+use crate::spec::{Columns, CsvSource, Dialect};
+use crate::time;
+use records::Records;
 
-/// Bytes that the reader takes from the file at a time.
-const BUFFER_BYTES: usize = 1 << 18;
 /// Maximum length of the header line.
-const MAX_HEADER_BYTES: u64 = 1 << 20;
+const MAX_HEADER_BYTES: usize = 1 << 20;
 
-/// A file of which no byte beyond `end` is read: `end` moves on with every record, so an open quote cannot gather the whole
-/// file in memory.
-struct Bounded<'a> {
-    file: Coded<'a>,
-    read: u64,
-    bound: Rc<Bound>,
+/// The way in which a file separates values.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Format<'a> {
+    /// `,` stands for the separator that the file's name tells.
+    delimiter: Option<char>,
+    dialect: Dialect,
+    /// The names of the columns of files without a header line.
+    header: Option<&'a [String]>,
 }
 
-#[derive(Default)]
-struct Bound {
-    end: Cell<u64>,
-    exceeded: Cell<bool>,
-}
-
-impl Read for Bounded<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let left = self.bound.end.get().saturating_sub(self.read);
-        let length = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        let read = self.file.read(&mut buffer[..length])?;
-        self.read += read as u64;
-        if length == 0 && !buffer.is_empty() && self.file.read(&mut [0])? > 0 {
-            self.bound.exceeded.set(true);
-            return Err(std::io::Error::other("the record is too long"));
+impl<'a> Format<'a> {
+    pub(crate) fn of(source: &'a CsvSource) -> Self {
+        Self {
+            delimiter: Some(source.delimiter).filter(|&delimiter| delimiter != ','),
+            dialect: source.dialect,
+            header: source.header.as_deref(),
         }
-        Ok(read)
     }
+
+    /// The separator of files whose names have this ending.
+    pub(crate) fn delimiter(self, extension: &str) -> u8 {
+        match self.delimiter {
+            Some(delimiter) => delimiter as u8,
+            None if extension == "tsv" || self.dialect == Dialect::Dump => b'\t',
+            None => b',',
+        }
+    }
+}
+
+/// The columns of a file, by their places.
+struct Places<'a> {
+    user: Option<(&'a str, usize)>,
+    text: usize,
+    time: Option<(&'a str, usize)>,
+    split: Option<(&'a str, usize)>,
 }
 
 pub(crate) fn read(
     content: Coded<'_>,
     columns: Columns<'_>,
-    delimiter: char,
+    format: Format<'_>,
     on_rows: &mut OnRows<'_>,
 ) -> Result<()> {
     content.refuse_markup()?;
     let path = &content.path().to_owned();
-    let bound = Rc::new(Bound::default());
-    bound.end.set(MAX_HEADER_BYTES);
-    let mut reader = ReaderBuilder::new()
-        .delimiter(delimiter as u8)
-        .buffer_capacity(BUFFER_BYTES)
-        .from_reader(Bounded {
-            file: content,
-            read: 0,
-            bound: bound.clone(),
-        });
-    let too_long = |line: u64, max: u64| {
-        bad_value(
-            path,
-            Place::Line(line),
-            "record",
-            format!("at most {max} bytes (max_line_bytes)"),
-            "a longer one (is a quote not closed?)",
-        )
-    };
-    let header = reader.headers().map_err(|error| match bound.exceeded.get() {
-        true => too_long(1, MAX_HEADER_BYTES),
-        false => translate(path, error),
-    });
-    let header = header?.clone();
-    if header.is_empty() {
-        return Err(empty(path, "header line"));
+    let delimiter = format.delimiter(content.extension());
+    let mut records = Records::of(path, content, delimiter, format.dialect);
+    let mut scratch = Vec::new();
+    let mut header = format.header.map(<[String]>::to_vec).unwrap_or_default();
+    if format.header.is_none() {
+        if !records.next(MAX_HEADER_BYTES)? {
+            return Err(empty(path, "header line"));
+        }
+        for index in 0..records.len() {
+            let name = String::from_utf8_lossy(records.field(index, &mut scratch).unwrap_or_default());
+            // Some programs mark a text twice.
+            header.push(name.trim_start_matches('\u{feff}').to_owned());
+        }
     }
-    let find = |key, column: &str| {
-        let position = header
-            .iter()
-            .position(|name| name.trim_start_matches('\u{feff}') == column);
-        position.ok_or_else(|| DataError::MissingColumn {
-            file: path.to_owned(),
-            key,
-            column: column.to_owned(),
-            found: header.iter().map(str::to_owned).collect(),
-        })
+    let places = find(path, columns, &header, delimiter)?;
+    let mut reader = Reader {
+        path,
+        columns,
+        places,
+        line: 0,
     };
-    let user = columns
-        .user
-        .map(|name| find("data.source.user", name).map(|found| (name, found)))
-        .transpose()?;
-    let text = find("data.source.text", columns.text)?;
-    let time = columns
-        .time
-        .map(|name| find("data.source.time", name).map(|found| (name, found)))
-        .transpose()?;
-    let split = columns
-        .split
-        .map(|name| find("data.source.split", name))
-        .transpose()?;
-
     let mut rows = Rows::of_lines(path, columns);
-    let mut record = StringRecord::new();
-    let mut records = 0_u64;
-    loop {
-        let start = reader.position().clone();
-        let ahead = (MAX_LINE_BYTES + BUFFER_BYTES) as u64;
-        bound.end.set(start.byte().saturating_add(ahead));
-        let more = reader
-            .read_record(&mut record)
-            .map_err(|error| match bound.exceeded.get() {
-                true => too_long(start.line(), MAX_LINE_BYTES as u64),
-                false => translate(path, error),
-            })?;
-        if !more {
-            break;
-        }
-        records += 1;
-        let line = record.position().map_or(0, csv::Position::line);
-        let bad = |what: &str, expected: &str, got: &str| {
-            bad_value(
+    let mut any = false;
+    while records.next(MAX_LINE_BYTES)? {
+        any = true;
+        reader.line = records.line();
+        if records.len() != header.len() {
+            let of = if format.header.is_some() {
+                "data.source.header"
+            } else {
+                "the header"
+            };
+            let expected = format!("{} as in {of}", header.len());
+            return Err(bad_value(
                 path,
-                Place::Line(line),
-                format!("column {}", quoted(what)),
+                Place::Line(records.line()),
+                "number of fields",
                 expected,
-                got,
-            )
-        };
-        let bounded = |name: &str, value: &str| match value.len() > MAX_TEXT_BYTES {
-            true => Err(bad(
-                name,
-                &format!("at most {MAX_TEXT_BYTES} bytes (max_text_bytes)"),
-                &format!("{} bytes", value.len()),
-            )),
-            false => Ok(()),
-        };
-        // The reader has checked that every record has as many fields as the header.
-        let field = |column: usize| record.get(column).unwrap_or("");
-        if let Some((name, column)) = user {
-            if field(column).is_empty() {
-                return Err(bad(name, "a user", "\"\""));
-            }
-            bounded(name, field(column))?;
-            rows.users.push(field(column));
+                records.len().to_string(),
+            ));
         }
-        bounded(columns.text, field(text))?;
-        rows.texts.push(field(text));
-        rows.times.push(match time {
-            None => NO_TIME,
-            Some((name, column)) => {
-                let value = field(column).trim();
-                let seconds = value.parse().ok().or_else(|| parse_date(value));
-                match seconds.filter(|&seconds| seconds != NO_TIME) {
-                    Some(seconds) => seconds,
-                    None if value.is_empty() => NO_TIME,
-                    None => {
-                        return Err(bad(name, "unix seconds or an ISO date in UTC", &quoted(value)));
-                    }
-                }
-            }
-        });
-        if let Some(column) = split {
-            rows.splits.push(field(column));
-        }
-        rows.places.push(line);
+        reader.row(&records, &mut scratch, &mut rows)?;
         rows.hand_over(on_rows, None)?;
     }
-    if records == 0 {
+    if !any {
         return Err(empty(path, "rows below its header line"));
     }
     on_rows(&rows, None)
 }
 
-fn translate(path: &Path, error: csv::Error) -> DataError {
-    let bad = |line: u64, what: &str, expected: String, got: String| {
-        bad_value(path, Place::Line(line), what, expected, got)
+fn find<'a>(path: &Path, columns: Columns<'a>, header: &[String], delimiter: u8) -> Result<Places<'a>> {
+    let place = |key: &'static str, column: &str| {
+        let found = header.iter().position(|name| name == column);
+        found.ok_or_else(|| DataError::MissingColumn {
+            file: path.to_owned(),
+            key,
+            column: column.to_owned(),
+            found: header.to_vec(),
+            hint: hint(header, column, delimiter),
+        })
     };
-    match error.into_kind() {
-        ErrorKind::Io(source) => DataError::Io {
-            action: "read",
-            path: path.to_owned(),
-            source,
-        },
-        ErrorKind::UnequalLengths {
-            pos,
-            expected_len,
-            len,
-        } => {
-            let line = pos.map_or(0, |pos| pos.line());
-            bad(
-                line,
-                "number of fields",
-                format!("{expected_len} as in the header"),
-                len.to_string(),
-            )
+    let of = |key, name: Option<&'a str>| {
+        name.map(|name| place(key, name).map(|place| (name, place)))
+            .transpose()
+    };
+    Ok(Places {
+        user: of(columns.keys.user, columns.user)?,
+        text: place(columns.keys.text, columns.text)?,
+        time: of(columns.keys.time, columns.time)?,
+        split: of(columns.keys.split, columns.split)?,
+    })
+}
+
+/// The next step where a column is missing: another separator that gives it.
+fn hint(header: &[String], column: &str, delimiter: u8) -> String {
+    let line = header.join(char::from(delimiter).to_string().as_str());
+    let others = [(';', "';'"), ('\t', "'\\t'"), ('|', "'|'"), (',', "','")];
+    let gives = |other: char| {
+        let mut names = line
+            .split(other)
+            .map(|name| name.trim_matches([' ', '"', '\'', '\r']));
+        other != char::from(delimiter) && names.any(|name| name == column)
+    };
+    let other = others.into_iter().find(|(other, _)| gives(*other));
+    match other {
+        Some((_, shown)) => format!("; with --delimiter {shown} (data.source.delimiter) it has that column"),
+        None if line.starts_with("sep=") => "; its first line is a mark of Excel, to be removed".to_owned(),
+        None => String::new(),
+    }
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    columns: Columns<'a>,
+    places: Places<'a>,
+    line: u64,
+}
+
+impl Reader<'_> {
+    fn bad(&self, column: &str, expected: impl Into<String>, got: impl Into<String>) -> DataError {
+        let what = format!("column {}", quoted(column));
+        bad_value(self.path, Place::Line(self.line), what, expected, got)
+    }
+
+    /// The value of a column; `None` for one that is marked as absent.
+    fn value<'s, R: std::io::Read>(
+        &self,
+        records: &'s Records<R>,
+        (name, place): (&str, usize),
+        scratch: &'s mut Vec<u8>,
+    ) -> Result<Option<&'s str>> {
+        let Some(bytes) = records.field(place, scratch) else {
+            return Ok(None);
+        };
+        if bytes.len() > MAX_TEXT_BYTES {
+            let expected = format!("at most {MAX_TEXT_BYTES} bytes (max_text_bytes)");
+            return Err(self.bad(name, expected, format!("{} bytes", bytes.len())));
         }
-        ErrorKind::Utf8 { pos, err } => bad(
-            pos.map_or(0, |pos| pos.line()),
-            "text",
-            "UTF-8".to_owned(),
-            format!("other bytes in field {}", err.field() + 1),
-        ),
-        other => bad(0, "table", "readable records".to_owned(), format!("{other:?}")),
+        let text = std::str::from_utf8(bytes).map_err(|_| {
+            let got =
+                "other bytes; `iconv -f WINDOWS-1252 -t UTF-8` converts a file of older Windows programs";
+            self.bad(name, "UTF-8", got)
+        })?;
+        Ok(Some(text))
+    }
+
+    fn row<R: std::io::Read>(
+        &self,
+        records: &Records<R>,
+        scratch: &mut Vec<u8>,
+        rows: &mut Rows,
+    ) -> Result<()> {
+        let Places {
+            user,
+            text,
+            time,
+            split,
+        } = self.places;
+        if let Some((name, place)) = user {
+            match self.value(records, (name, place), scratch)? {
+                Some(user) if !user.is_empty() => rows.users.push(user),
+                Some(_) => return Err(self.bad(name, "a user", "\"\"")),
+                None => return Err(self.bad(name, "a user", "\\N, the mark of an absent value")),
+            }
+        }
+        let value = self.value(records, (self.columns.text, text), scratch)?;
+        rows.texts.push(value.unwrap_or_default());
+        rows.times.push(match time {
+            None => NO_TIME,
+            Some((name, place)) => {
+                let value = self.value(records, (name, place), scratch)?.unwrap_or_default();
+                let seconds = time::of_text(value, self.columns.time_unit);
+                let seconds = seconds.map_err(|expected| self.bad(name, expected, quoted(value.trim())))?;
+                seconds.unwrap_or(NO_TIME)
+            }
+        });
+        if let Some((name, place)) = split {
+            rows.splits
+                .push(self.value(records, (name, place), scratch)?.unwrap_or_default());
+        }
+        rows.places.push(self.line);
+        Ok(())
     }
 }

@@ -68,7 +68,7 @@ const fn packed(got: &'static str, help: &'static str) -> Foreign {
 
 const SQLITE: Foreign = Foreign {
     got: "an SQLite database",
-    help: "export a table with `sqlite3 -header -csv FILE 'SELECT ...' > table.csv`",
+    help: "`undertone data import --sqlite FILE --query 'select ...'` makes a table of it",
 };
 const PARQUET: Foreign = Foreign {
     got: "a Parquet file",

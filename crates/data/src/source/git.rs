@@ -14,7 +14,7 @@ use crate::error::{DataError, Place, Result, bad_value, empty, io};
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{NO_TIME, Rows};
 use crate::source::OnRows;
-use crate::spec::Columns;
+use crate::spec::{Columns, Keys};
 
 /// The log of a git repository, read with the `git` program. It can be imported, and is no source of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -278,6 +278,8 @@ fn read_log(
         text: "message",
         time: Some("author time"),
         split: None,
+        time_unit: None,
+        keys: Keys::SOURCE,
     };
     let mut rows = Rows::of_table(path, columns);
     let (mut commits, mut named) = (0_u64, 0);

@@ -93,7 +93,7 @@ impl Given {
                     text => Cell::Text(text),
                 };
                 given.time = Some(
-                    cell.seconds(Unit::Number)
+                    cell.seconds(Unit::Number, columns.time_unit)
                         .map_err(|(expected, got)| bad(&expected, got))?,
                 );
                 continue;

@@ -16,13 +16,14 @@ use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, Statement};
 
-use crate::error::{DataError, Place, Result, bad_value, empty, invalid, io, quoted};
+use crate::error::{DataError, Place, Result, bad_value, empty, invalid, io, missing_column, quoted};
 use crate::limits::MAX_LINE_BYTES;
 use crate::rows::{NO_TIME, Rows};
 use crate::source::OnRows;
 use crate::source::columns::{Cell, Refused, Unit};
 use crate::source::parquet::{ROW_BYTES, max_expanded, too_large};
-use crate::spec::Columns;
+use crate::spec::{Columns, Keys};
+use crate::time::TimeUnit;
 
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,8 @@ pub struct SqliteSource {
     pub time: Option<String>,
     /// Column with `train`, `validation` or `test`, if there is one.
     pub split: Option<String>,
+    /// Unit of times that are numbers. Without one they are unix seconds, and numbers that look otherwise are refused.
+    pub time_unit: Option<TimeUnit>,
 }
 
 impl SqliteSource {
@@ -54,6 +57,8 @@ impl SqliteSource {
             text: &self.text,
             time: self.time.as_deref(),
             split: self.split.as_deref(),
+            time_unit: self.time_unit,
+            keys: Keys::SOURCE,
         }
     }
 }
@@ -98,7 +103,9 @@ pub(crate) fn read(source: &SqliteSource, on_rows: &mut OnRows<'_>) -> Result<()
         let text = cell(places.text)?.text().map_err(refused(&source.text))?;
         rows.texts.push(text.unwrap_or(""));
         rows.times.push(match (places.time, &source.time) {
-            (Some(place), Some(name)) => cell(place)?.seconds(Unit::Number).map_err(refused(name))?,
+            (Some(place), Some(name)) => cell(place)?
+                .seconds(Unit::Number, source.time_unit)
+                .map_err(refused(name))?,
             _ => NO_TIME,
         });
         if let (Some(place), Some(name)) = (places.split, &source.split) {
@@ -226,19 +233,17 @@ impl Found {
         let names: Vec<&str> = statement.column_names().collect();
         let find = |key: &'static str, column: &str| {
             let place = names.iter().position(|name| *name == column);
-            place.ok_or_else(|| DataError::MissingColumn {
-                file: path.to_owned(),
-                key,
-                column: column.to_owned(),
-                found: names.iter().map(|&name| name.to_owned()).collect(),
+            place.ok_or_else(|| {
+                let found = names.iter().map(|&name| name.to_owned()).collect();
+                missing_column(path, key, column, found)
             })
         };
         let optional = |key, column: Option<&str>| column.map(|column| find(key, column)).transpose();
         Ok(Found {
-            user: find("data.source.user", columns.user.unwrap_or_default())?,
-            text: find("data.source.text", columns.text)?,
-            time: optional("data.source.time", columns.time)?,
-            split: optional("data.source.split", columns.split)?,
+            user: find(columns.keys.user, columns.user.unwrap_or_default())?,
+            text: find(columns.keys.text, columns.text)?,
+            time: optional(columns.keys.time, columns.time)?,
+            split: optional(columns.keys.split, columns.split)?,
         })
     }
 }

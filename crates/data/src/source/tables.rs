@@ -12,7 +12,7 @@ use arrow_ipc::writer::StreamWriter;
 use super::{arrow, read_columns};
 use crate::error::DataError;
 use crate::rows::NO_TIME;
-use crate::spec::Columns;
+use crate::spec::{Columns, Keys};
 
 /// User, text and time of a row.
 type Row = (String, String, Option<i64>);
@@ -22,6 +22,8 @@ const COLUMNS: Columns<'static> = Columns {
     text: "text",
     time: Some("time"),
     split: None,
+    time_unit: None,
+    keys: Keys::SOURCE,
 };
 
 fn tables() -> PathBuf {

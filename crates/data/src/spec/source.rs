@@ -5,9 +5,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::{Path, PathBuf};
 
 use super::{probability, within};
-use crate::error::{Result, invalid};
+use crate::error::{DataError, Result, invalid};
 use crate::hash::{hash_bytes, hex};
 use crate::path::expand;
+use crate::source::{Pointer, not_a_pointer};
+use crate::time::TimeUnit;
 
 /// The source of the text of a corpus.
 ///
@@ -75,7 +77,7 @@ pub struct TableSource {
     /// The file, or a folder: its files of this kind in the order of their paths, those of folders in it among them. Names that
     /// start with `.` or `_` are passed over.
     pub path: String,
-    /// Column with the user's name or number.
+    /// Column with the user's name or number. In JSON, names that begin with `/` are places below the top, such as `/message/from`.
     #[serde(default = "default_user")]
     pub user: String,
     /// Column with the text.
@@ -88,6 +90,12 @@ pub struct TableSource {
     /// Column with `train`, `validation` or `test`, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
+    /// Unit of times that are numbers. Without one they are unix seconds, and numbers that look otherwise are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_unit: Option<TimeUnit>,
+    /// Place of the array that holds the rows of a JSON document, such as `/messages`; only for JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub records: Option<String>,
 }
 
 /// A table in the memory of a program that calls this library. Its rows are known by their number and their digest, so that a run is
@@ -116,6 +124,9 @@ pub struct MemorySource {
     /// Column with `train`, `validation` or `test`, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
+    /// Unit of times that are numbers. Without one they are unix seconds, and numbers that look otherwise are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_unit: Option<TimeUnit>,
 }
 
 /// A [`TableSource`] with a separator between fields.
@@ -136,9 +147,53 @@ pub struct CsvSource {
     /// Column with `train`, `validation` or `test`, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
-    /// One ASCII character between fields.
-    #[serde(default = "default_delimiter")]
+    /// Unit of times that are numbers. Without one they are unix seconds, and numbers that look otherwise are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_unit: Option<TimeUnit>,
+    /// One ASCII character between fields. `,` stands for a tab in files whose names end in `.tsv`, and in dumps.
+    #[serde(default = "default_delimiter", deserialize_with = "delimiter")]
     pub delimiter: char,
+    /// The meaning of quotes and backslashes.
+    #[serde(default, skip_serializing_if = "Dialect::is_quoted")]
+    pub dialect: Dialect,
+    /// The names of the columns, for files without a header line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<Vec<String>>,
+}
+
+/// The meaning of quotes and backslashes in separated values.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Dialect {
+    /// A field may stand in quotes, and then hold separators, line ends and doubled quotes; a backslash is a letter. The rule of RFC 4180.
+    #[default]
+    Quoted,
+    /// The text format of a database dump, such as Postgres `COPY` and `mysql --batch`: `\\N` is an absent value, a backslash escapes, and a
+    /// quote is a letter.
+    Dump,
+    /// Every byte but separators and line ends is a letter, as in most TSV.
+    Plain,
+}
+
+impl Dialect {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+    fn is_quoted(&self) -> bool {
+        *self == Self::Quoted
+    }
+}
+
+/// Reads a separator: one character, or the two letters `\t` for a tab.
+fn delimiter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<char, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let mut letters = text.chars();
+    match (text.as_str(), letters.next(), letters.next()) {
+        ("\\t", ..) => Ok('\t'),
+        (_, Some(letter), None) => Ok(letter),
+        _ => Err(serde::de::Error::custom(format!(
+            "expected one character, such as \";\" or \"\\t\", got {text:?}"
+        ))),
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
@@ -226,6 +281,47 @@ pub(crate) struct Columns<'a> {
     pub(crate) text: &'a str,
     pub(crate) time: Option<&'a str>,
     pub(crate) split: Option<&'a str>,
+    pub(crate) time_unit: Option<TimeUnit>,
+    /// The settings that name the columns, for errors.
+    pub(crate) keys: &'static Keys,
+}
+
+/// The settings that name columns, each with its flag.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    pub(crate) user: &'static str,
+    pub(crate) text: &'static str,
+    pub(crate) time: &'static str,
+    pub(crate) split: &'static str,
+}
+
+impl Keys {
+    /// The keys of the source of a corpus.
+    pub(crate) const SOURCE: &'static Self = &Self {
+        user: "data.source.user (--user-column)",
+        text: "data.source.text (--text-column)",
+        time: "data.source.time (--time-column)",
+        split: "data.source.split (--split-column)",
+    };
+    /// The keys of a public text whose words are counted.
+    pub(crate) const PUBLIC: &'static Self = &Self {
+        text: "data.vocabulary.text (--public-text-column, or --text-column of `data vocab --public`)",
+        ..*Self::SOURCE
+    };
+}
+
+impl<'a> Columns<'a> {
+    /// A column of texts alone.
+    pub(crate) fn texts(text: &'a str, keys: &'static Keys) -> Self {
+        Columns {
+            user: None,
+            text,
+            time: None,
+            split: None,
+            time_unit: None,
+            keys,
+        }
+    }
 }
 
 /// The columns that a table names.
@@ -236,6 +332,8 @@ macro_rules! columns_of {
             text: &$table.text,
             time: $table.time.as_deref(),
             split: $table.split.as_deref(),
+            time_unit: $table.time_unit,
+            keys: Keys::SOURCE,
         }
     };
 }
@@ -368,12 +466,48 @@ impl SourceSpec {
     pub fn validate(&self) -> Result<()> {
         match self {
             SourceSpec::Synthetic(source) => source.validate(),
-            SourceSpec::Csv(source) if !source.delimiter.is_ascii() => Err(invalid(
-                "data.source.delimiter",
-                "one ASCII character",
-                format!("{:?}", source.delimiter),
-            )),
+            SourceSpec::Csv(source) => source.validate(),
+            SourceSpec::Parquet(source) | SourceSpec::Arrow(source) if source.records.is_some() => {
+                Err(DataError::ConflictingSetting {
+                    key: "data.source.records",
+                    reason: "a file of Parquet or Arrow is a table of rows",
+                })
+            }
+            SourceSpec::Jsonl(source) => match &source.records {
+                Some(place) if Pointer::parse(place).is_none() => Err(not_a_pointer(place)),
+                _ => Ok(()),
+            },
             _ => Ok(()),
+        }
+    }
+}
+
+impl CsvSource {
+    fn validate(&self) -> Result<()> {
+        let letter = self.delimiter;
+        let meant = match self.dialect {
+            Dialect::Quoted => letter == '"',
+            Dialect::Dump => letter == '\\',
+            Dialect::Plain => false,
+        };
+        if !letter.is_ascii() || meant || matches!(letter, '\n' | '\r') {
+            let expected = "one ASCII character that is no line end, and no quote or backslash with a meaning of its own";
+            return Err(invalid("data.source.delimiter", expected, format!("{letter:?}")));
+        }
+        Ok(())
+    }
+}
+
+impl Default for TableSource {
+    fn default() -> Self {
+        Self {
+            path: String::new(),
+            user: default_user(),
+            text: default_text(),
+            time: None,
+            split: None,
+            time_unit: None,
+            records: None,
         }
     }
 }

@@ -43,6 +43,7 @@ fn source(time: Option<&str>) -> MemorySource {
         text: "text".to_owned(),
         time: time.map(str::to_owned),
         split: None,
+        time_unit: None,
     }
 }
 
@@ -163,7 +164,7 @@ fn tables_that_cannot_be_used_are_refused() {
     let good = || texts(vec![Some("two words")]);
     fails(
         vec![("user", good()), ("text", good())],
-        "table: it lacks the column \"user_id\" that data.source.user names ... \"user\", \"text\"",
+        "table: it lacks the column \"user_id\" that data.source.user (--user-column) names ... \"user\", \"text\"",
     );
     fails(
         vec![

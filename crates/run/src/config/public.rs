@@ -329,11 +329,11 @@ service.pace = {}
         cohort.timers.timer_hours cohort.timers.zones cohort.timers.zones.share
         cohort.timers.zones.utc_offset_hours cohort.users_per_round data data.examples data.keep
         data.keep.seed data.max_example_tokens data.max_examples data.max_sentence_tokens data.max_tokens
-        data.min_examples data.min_tokens data.source data.source.delimiter data.source.habit_strength
-        data.source.habits data.source.longest_sentence data.source.max_sentences
-        data.source.median_sentences data.source.seed data.source.sentence_spread data.source.split
-        data.source.successor_strength data.source.text data.source.time data.source.topic_strength
-        data.source.topics data.source.user data.source.users data.source.words data.source.zipf_exponent
+        data.min_examples data.min_tokens data.source data.source.delimiter data.source.dialect
+        data.source.habit_strength data.source.habits data.source.header data.source.longest_sentence
+        data.source.max_sentences data.source.median_sentences data.source.records data.source.seed
+        data.source.sentence_spread data.source.split data.source.successor_strength data.source.text
+        data.source.time data.source.time_unit data.source.topic_strength data.source.topics data.source.user data.source.users data.source.words data.source.zipf_exponent
         data.split data.split.seed data.split.test data.split.test_after data.split.validation
         data.split.validation_users data.vocabulary data.vocabulary.bos data.vocabulary.eos
         data.vocabulary.size data.vocabulary.text data.words engine engine.precision engine.users estimate

@@ -166,6 +166,7 @@ fn of_table(out: &Path) -> PathBuf {
         text: "text".to_owned(),
         time: None,
         split: None,
+        time_unit: None,
     };
     let schema = batch.schema();
     let reader = RecordBatchIterator::new([Ok(batch)], schema);

@@ -82,10 +82,9 @@ pub(super) fn table(world: &World, place: &str) -> Result<()> {
 fn table_of(path: &str, time: &str) -> TableSource {
     TableSource {
         path: path.to_owned(),
-        user: "user_id".to_owned(),
-        text: "text".to_owned(),
         time: Some(time.to_owned()),
         split: Some("split".to_owned()),
+        ..TableSource::default()
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail, ensure};
 use undertone_data::{
-    CorpusSpec, CsvSource, Examples, FileRecord, GroupedSource, SourceSpec, SplitSpec, SqliteSource,
-    SyntheticSource, TableSource, TimePoint, VocabularySpec, WordRule,
+    CorpusSpec, CsvSource, Dialect, Examples, FileRecord, GroupedSource, SourceSpec, SplitSpec, SqliteSource,
+    SyntheticSource, TableSource, TimePoint, TimeUnit, VocabularySpec, WordRule,
 };
 
 use crate::commands::parsed_file;
@@ -33,9 +33,21 @@ pub(super) struct SourceArgs {
     /// Read the split from this column: `train`, `validation` or `test`.
     #[arg(long, value_name = "NAME")]
     split_column: Option<String>,
-    /// Set the separator of a CSV file.
-    #[arg(long, default_value_t = ',', value_name = "CHARACTER")]
+    /// Read times that are numbers in this unit: s, ms, us, ns, or calendar for dates such as 20240605 [default: s, where they look so].
+    #[arg(long, value_name = "UNIT")]
+    time_unit: Option<TimeUnit>,
+    /// Set the separator of a CSV file: a character, or \t for a tab. Files whose names end in .tsv have tabs.
+    #[arg(long, default_value = ",", value_parser = delimiter, value_name = "CHARACTER")]
     delimiter: char,
+    /// Choose the meaning of quotes and backslashes in a CSV file.
+    #[arg(long, value_enum, default_value_t = DialectArg::Quoted)]
+    dialect: DialectArg,
+    /// Name the columns of CSV files without a header line, in their order, separated by commas.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    header: Option<Vec<String>>,
+    /// Read the rows from the array at this place of a JSON document, such as /messages.
+    #[arg(long, value_name = "PLACE")]
+    records: Option<String>,
     /// Set the number of users of the synthetic population.
     #[arg(long, value_name = "NUMBER")]
     users: Option<u64>,
@@ -44,6 +56,27 @@ pub(super) struct SourceArgs {
     seed: Option<u64>,
     #[command(flatten)]
     split: SplitArgs,
+}
+
+/// The meaning of quotes and backslashes.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum DialectArg {
+    /// A field may stand in quotes and hold separators and line ends.
+    Quoted,
+    /// Database dumps: \N is an absent value, a backslash escapes, and quotes are letters. The separator is a tab.
+    Dump,
+    /// Quotes and backslashes are letters.
+    Plain,
+}
+
+/// One character, or a tab as shells pass it on.
+fn delimiter(text: &str) -> Result<char, String> {
+    let mut letters = text.chars();
+    match (text, letters.next(), letters.next()) {
+        ("\\t", ..) => Ok('\t'),
+        (_, Some(letter), None) => Ok(letter),
+        _ => Err("expected one character, or \\t for a tab".to_owned()),
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -115,9 +148,12 @@ pub(super) struct VocabularyArgs {
     /// Read the vocabulary from this file (default: count words on the training partition).
     #[arg(long, value_name = "FILE")]
     vocab: Option<String>,
-    /// Count the words of this public file (.parquet, .jsonl, .csv or plain text).
+    /// Count the words of this public file (.parquet, .jsonl, .csv, .tsv or plain text).
     #[arg(long, value_name = "FILE", conflicts_with = "vocab")]
     public_corpus: Option<String>,
+    /// Read the text of --public-corpus from this column [default: text, or else the column of --text-column].
+    #[arg(long, requires = "public_corpus", value_name = "NAME")]
+    public_text_column: Option<String>,
     /// Cut the text into sub-word tokens with this tokenizer.json, instead of words.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["vocab", "public_corpus"])]
     tokenizer: Option<String>,
@@ -146,10 +182,15 @@ impl SourceArgs {
         let args = vocabulary;
         let vocabulary = args
             .filter(|_| !self.which.synthetic)
-            .map(|args| args.spec(&self.text_column));
+            .map(|args| args.spec(&self.text_column))
+            .transpose()?;
         let mut spec = CorpusSpec::new(source, vocabulary);
-        spec.split = self.split();
+        spec.split = self.split()?;
         if let Some(tokens) = args.and_then(|args| args.windows) {
+            ensure!(
+                (2..=65_535).contains(&tokens),
+                "--windows: expected between 2 and 65535 tokens, got {tokens}"
+            );
             spec.examples = Examples::Windows;
             spec.max_example_tokens = Some(tokens);
         }
@@ -170,7 +211,7 @@ impl SourceArgs {
     }
 
     /// The split of the rows that the flags ask for, if any.
-    pub(super) fn split(&self) -> Option<SplitSpec> {
+    pub(super) fn split(&self) -> anyhow::Result<Option<SplitSpec>> {
         self.split.spec()
     }
 
@@ -181,6 +222,8 @@ impl SourceArgs {
             text: self.text_column.clone(),
             time: self.time_column.clone(),
             split: self.split_column.clone(),
+            time_unit: self.time_unit,
+            records: self.records.clone(),
         };
         let which = &self.which;
         Ok(if let Some(path) = &which.parquet {
@@ -197,7 +240,14 @@ impl SourceArgs {
                 text: table.text,
                 time: table.time,
                 split: table.split,
+                time_unit: table.time_unit,
                 delimiter: self.delimiter,
+                dialect: match self.dialect {
+                    DialectArg::Quoted => Dialect::Quoted,
+                    DialectArg::Dump => Dialect::Dump,
+                    DialectArg::Plain => Dialect::Plain,
+                },
+                header: self.header.clone(),
             })
         } else if let Some(path) = &which.grouped {
             // Its columns have known names; naming one says that it is wanted.
@@ -231,6 +281,7 @@ impl SourceArgs {
             text: self.text_column.clone(),
             time: self.time_column.clone(),
             split: self.split_column.clone(),
+            time_unit: self.time_unit,
         }
     }
 
@@ -265,37 +316,37 @@ impl RuleArgs {
 }
 
 impl SplitArgs {
-    fn spec(&self) -> Option<SplitSpec> {
+    fn spec(&self) -> anyhow::Result<Option<SplitSpec>> {
         let fraction = |given: Option<f64>| given.unwrap_or(0.1);
         if let Some(time) = &self.test_after {
-            let test_after = time
-                .parse()
-                .map_or_else(|_| TimePoint::Date(time.clone()), TimePoint::Seconds);
+            let test_after = TimePoint::parse(time)
+                .map_err(|expected| anyhow!("--test-after: expected {expected}, got {time:?}"))?;
             let validation_users = fraction(self.validation);
-            return Some(SplitSpec::Time {
+            return Ok(Some(SplitSpec::Time {
                 test_after,
                 validation_users,
                 seed: self.split_seed,
-            });
+            }));
         }
-        (self.validation.is_some() || self.test.is_some()).then(|| SplitSpec::HeldOutUsers {
+        let held_out = self.validation.is_some() || self.test.is_some();
+        Ok(held_out.then(|| SplitSpec::HeldOutUsers {
             validation: fraction(self.validation),
             test: fraction(self.test),
             seed: self.split_seed,
-        })
+        }))
     }
 }
 
 impl VocabularyArgs {
-    fn spec(&self, text_column: &str) -> VocabularySpec {
+    fn spec(&self, text_column: &str) -> anyhow::Result<VocabularySpec> {
         if let Some(path) = &self.tokenizer {
-            return VocabularySpec::Tokenizer {
+            return Ok(VocabularySpec::Tokenizer {
                 path: path.clone(),
                 bos: self.bos.clone(),
                 eos: self.eos.clone(),
-            };
+            });
         }
-        match (&self.vocab, &self.public_corpus) {
+        Ok(match (&self.vocab, &self.public_corpus) {
             // A record that cannot be read is an error of opening the words.
             (Some(path), _) if matches!(FileRecord::of(Path::new(path)), Ok(Some(FileRecord::Chosen(_)))) => {
                 VocabularySpec::Private { path: path.clone() }
@@ -303,12 +354,24 @@ impl VocabularyArgs {
             (Some(path), _) => VocabularySpec::File { path: path.clone() },
             (None, Some(path)) => VocabularySpec::PublicCorpus {
                 path: path.clone(),
-                text: text_column.to_owned(),
+                text: match &self.public_text_column {
+                    Some(name) => name.clone(),
+                    None => public_text(path, text_column)?,
+                },
                 size: self.vocab_size,
             },
             (None, None) => VocabularySpec::TrainingData {
                 size: self.vocab_size,
             },
-        }
+        })
     }
+}
+
+/// The column of a public text that nobody named: `text`, or that of the private table where the public one has the same.
+fn public_text(path: &str, text_column: &str) -> anyhow::Result<String> {
+    let has = |column: &str| undertone_data::has_column(path, column, Path::new(""));
+    Ok(match !has("text")? && has(text_column)? {
+        true => text_column.to_owned(),
+        false => "text".to_owned(),
+    })
 }

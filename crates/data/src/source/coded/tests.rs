@@ -8,7 +8,7 @@ use zip::write::{SimpleFileOptions, ZipWriter};
 
 use super::*;
 use crate::source::read_columns;
-use crate::spec::Columns;
+use crate::spec::{Columns, Keys};
 
 fn gzip(content: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
@@ -39,6 +39,8 @@ fn rows(path: &Path) -> Result<Vec<(String, String)>> {
         text: "text",
         time: None,
         split: None,
+        time_unit: None,
+        keys: Keys::SOURCE,
     };
     let mut found = Vec::new();
     read_columns(path, columns, &mut |rows, _| {
@@ -208,7 +210,7 @@ fn what_is_no_text_is_named_with_the_next_step() {
     for (bytes, parts) in [
         (
             b"SQLite format 3\0\x10".to_vec(),
-            "an SQLite database: export a table",
+            "an SQLite database: `undertone data import --sqlite",
         ),
         (b"PAR1\x15\x04".to_vec(), "a Parquet file: read it with --parquet"),
         (b"ARROW1\0\0".to_vec(), "an Arrow file"),

@@ -10,11 +10,11 @@ use arrow_array::types::{
     UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, ArrayRef};
-use arrow_schema::{DataType, TimeUnit};
+use arrow_schema::{DataType, TimeUnit as Parts};
 
 use crate::error::quoted;
 use crate::rows::NO_TIME;
-use crate::time::parse_date;
+use crate::time::{self, TimeUnit};
 
 /// Floats beyond this are not exact whole numbers.
 const MAX_WHOLE_FLOAT: f64 = 9_007_199_254_740_992.0;
@@ -96,33 +96,39 @@ impl<'a> Cell<'a> {
         Ok(buffer)
     }
 
-    /// The time, floored to seconds; [`NO_TIME`] for null, for an empty text and for no number.
-    pub(crate) fn seconds(self, unit: Unit) -> Result<i64, Refused> {
+    /// The time, floored to seconds; [`NO_TIME`] for null, for an empty text and for no number. `numbers` is the unit of values whose type
+    /// says none.
+    pub(crate) fn seconds(self, unit: Unit, numbers: Option<TimeUnit>) -> Result<i64, Refused> {
+        let typed = |seconds: Option<i64>| seconds.map(Some).ok_or_else(|| "a time of 64 bits".to_owned());
         let seconds = match (self, unit) {
             (Cell::Null, _) => return Ok(NO_TIME),
-            (Cell::Whole(value), Unit::Parts(parts)) => Some(value.div_euclid(parts)),
-            (Cell::Whole(value), Unit::Days) => Some(value * 86_400),
-            (Cell::Whole(value), Unit::Number) => Some(value),
-            (Cell::Float(value), _) if value.is_nan() => return Ok(NO_TIME),
-            (Cell::Float(value), _) => Some(value.floor())
-                .filter(|value| value.abs() < MAX_WHOLE_FLOAT)
-                .map(|value| value as i128),
-            (Cell::Decimal(value, scale), _) => value.and_then(|value| floor(value, scale)),
-            (cell, _) => {
-                let text = cell.text()?.unwrap_or("").trim();
-                if text.is_empty() {
-                    return Ok(NO_TIME);
-                }
-                let digits = || text.parse().ok();
-                return match digits().or_else(|| parse_date(text)) {
-                    Some(seconds) if seconds != NO_TIME => Ok(seconds),
-                    _ => refused("unix seconds or an ISO date in UTC", quoted(text)),
-                };
+            (Cell::Whole(value), Unit::Parts(parts)) => typed(time::floored(value, parts)),
+            (Cell::Whole(value), Unit::Days) => typed(time::floored(value * 86_400, 1)),
+            (Cell::Whole(value), Unit::Number) => time::of_integer(value, numbers).map(Some),
+            (Cell::Float(value), _) => time::of_float(value, numbers),
+            (Cell::Decimal(value, scale), _) => {
+                let whole = value
+                    .and_then(|value| floor(value, scale))
+                    .ok_or_else(time::expected);
+                whole.and_then(|whole| time::of_integer(whole, numbers)).map(Some)
             }
+            (cell, _) => time::of_text(cell.text()?.unwrap_or_default(), numbers),
         };
-        match seconds.and_then(|seconds| i64::try_from(seconds).ok()) {
-            Some(seconds) if seconds != NO_TIME => Ok(seconds),
-            _ => refused("a time", "a number beyond 64 bits"),
+        match seconds {
+            Ok(Some(NO_TIME)) => Err((time::expected(), self.shown())),
+            Ok(seconds) => Ok(seconds.unwrap_or(NO_TIME)),
+            Err(expected) => Err((expected, self.shown())),
+        }
+    }
+
+    fn shown(self) -> String {
+        match self {
+            Cell::Whole(value) => value.to_string(),
+            Cell::Float(value) => value.to_string(),
+            Cell::Decimal(value, scale) => decimal(value, scale),
+            Cell::Text(text) => quoted(text.trim()),
+            Cell::Bytes(bytes) => quoted(String::from_utf8_lossy(bytes).trim()),
+            other => format!("{other:?}"),
         }
     }
 }
@@ -264,10 +270,10 @@ fn at(array: &ArrayRef, index: usize, uuid: bool) -> Option<Cell<'_>> {
         DataType::Date32 => Cell::Whole(of::<Date32Type>(array, index).into()),
         DataType::Date64 => Cell::Whole(of::<Date64Type>(array, index).into()),
         DataType::Timestamp(unit, _) => Cell::Whole(i128::from(match unit {
-            TimeUnit::Second => of::<TimestampSecondType>(array, index),
-            TimeUnit::Millisecond => of::<TimestampMillisecondType>(array, index),
-            TimeUnit::Microsecond => of::<TimestampMicrosecondType>(array, index),
-            TimeUnit::Nanosecond => of::<TimestampNanosecondType>(array, index),
+            Parts::Second => of::<TimestampSecondType>(array, index),
+            Parts::Millisecond => of::<TimestampMillisecondType>(array, index),
+            Parts::Microsecond => of::<TimestampMicrosecondType>(array, index),
+            Parts::Nanosecond => of::<TimestampNanosecondType>(array, index),
         })),
         _ => return None,
     })

@@ -19,6 +19,7 @@ fn source(path: &Path, query: &str) -> SqliteSource {
         text: "text".to_owned(),
         time: None,
         split: None,
+        time_unit: None,
     }
 }
 

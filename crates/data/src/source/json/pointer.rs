@@ -1,0 +1,59 @@
+//! Places below the top of a JSON value, as RFC 6901 writes them.
+
+/// The parts of a place, from the top.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pointer {
+    parts: Vec<String>,
+}
+
+impl Pointer {
+    /// The place of a field. A name that begins with `/` is a pointer; any other is the name of a field at the top, dots included.
+    pub(super) fn of_name(name: &str) -> Self {
+        Self::parse(name).unwrap_or_else(|| Self {
+            parts: vec![name.to_owned()],
+        })
+    }
+
+    /// A pointer, such as `/message/body` or `/messages/0`; `None` for text that does not begin with `/` or has an unknown escape.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let parts = text.strip_prefix('/')?.split('/');
+        let parts = parts.map(|part| {
+            let plain = part.replace("~1", "").replace("~0", "");
+            (!plain.contains('~')).then(|| part.replace("~1", "/").replace("~0", "~"))
+        });
+        parts.collect::<Option<_>>().map(|parts| Self { parts })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.parts.len()
+    }
+
+    pub(super) fn part(&self, depth: usize) -> Option<&str> {
+        self.parts.get(depth).map(String::as_str)
+    }
+
+    pub(super) fn parts(&self) -> &[String] {
+        &self.parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_are_those_of_rfc_6901() {
+        let parts = |text: &str| Pointer::parse(text).map(|pointer| pointer.parts);
+        let of = |parts: &[&str]| Some(parts.iter().map(|&part| part.to_owned()).collect::<Vec<_>>());
+        assert_eq!(parts("/a"), of(&["a"]));
+        assert_eq!(parts("/a/0/b"), of(&["a", "0", "b"]));
+        assert_eq!(parts("/"), of(&[""]));
+        assert_eq!(parts("/a~1b/m~0n/~01"), of(&["a/b", "m~n", "~1"]));
+        assert_eq!(parts("/a.b/ c"), of(&["a.b", " c"]));
+        assert_eq!(parts("a/b"), None);
+        assert_eq!(parts("/a~2"), None);
+        assert_eq!(parts("/~"), None);
+        assert_eq!(Pointer::of_name("message.body").parts, ["message.body"]);
+        assert_eq!(Pointer::of_name("a/b").parts, ["a/b"]);
+    }
+}
