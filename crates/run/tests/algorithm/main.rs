@@ -10,6 +10,7 @@ mod holdback;
 mod interrupted;
 mod kept_folders;
 mod lane;
+mod languages;
 mod lifted_sums;
 mod live;
 mod on_device;
