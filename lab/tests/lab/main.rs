@@ -2,6 +2,7 @@
 
 mod audits;
 mod binomial;
+mod corpora;
 mod mean;
 mod service;
 mod support;
