@@ -151,6 +151,16 @@ pub enum DataError {
         /// The reason for the refusal.
         detail: String,
     },
+    /// A file that is no usable table looks like an export of people.
+    #[error("{error}; the file looks like an export: `undertone data import --as {format} {} --out people.parquet` reads it", path.display())]
+    LooksLikeExport {
+        /// The file.
+        path: PathBuf,
+        /// The format, as the command line names it.
+        format: &'static str,
+        /// The error of the table.
+        error: Box<DataError>,
+    },
     /// A file is larger than this program reads, or no regular file.
     #[error("{}: expected a regular file of at most {limit} bytes, got {got}", path.display())]
     TooLarge {

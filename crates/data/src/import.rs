@@ -18,6 +18,7 @@ use tempfile::NamedTempFile;
 
 use crate::count::assign_as;
 use crate::error::{Result, invalid, io, no_text, quoted};
+use crate::exports::ExportSource;
 use crate::file::{Spool, parent, persist, refuse_existing};
 use crate::hash::pseudonym;
 use crate::made_from::{self, MadeFromPeople, people_of};
@@ -153,16 +154,9 @@ pub fn import_git(
     progress: &dyn Progress,
 ) -> Result<ImportSummary> {
     refuse_existing(output, options.overwrite)?;
-    let held_out = SplitSpec::HeldOutUsers {
-        validation: 0.0,
-        test: 0.0,
-        seed: 0,
-    };
-    let split = options.split.as_ref().unwrap_or(&held_out);
-    split.validate_for(true, false)?;
     let plan = Plan {
         writes_split: options.split.is_some(),
-        splitter: Splitter::new(split)?,
+        splitter: splitter(options, true)?,
         has_time: true,
         hashes: false,
         users_hashed: true,
@@ -173,6 +167,46 @@ pub fn import_git(
     };
     let reader = Source::git(source, options.salt)?;
     write_users(&reader, &plan, output, options, progress)
+}
+
+/// Reads an export of people and writes its messages as [`import`] does: the account is the user. What no person wrote is left out and
+/// counted.
+///
+/// # Errors
+/// [`DataError::OutputExists`](crate::DataError::OutputExists), [`DataError::BadValue`](crate::DataError::BadValue) with file and place,
+/// [`DataError::Empty`](crate::DataError::Empty), any error of reading or writing.
+pub fn import_export(
+    source: &ExportSource,
+    output: &Path,
+    options: &ImportOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<ImportSummary> {
+    refuse_existing(output, options.overwrite)?;
+    let splitter = splitter(options, source.kind.has_time())?;
+    let plan = Plan {
+        writes_split: options.split.is_some(),
+        splitter,
+        has_time: source.kind.has_time(),
+        hashes: !options.keep_user_ids,
+        users_hashed: !options.keep_user_ids,
+        people: people_of(None, options.public, || {
+            name_of_text(&source.path.to_string_lossy())
+        }),
+        origin: format!("the export {}", source.path.display()),
+    };
+    write_users(&Source::Export(source), &plan, output, options, progress)
+}
+
+/// The rule of the split column, or one that is not used where none is written.
+fn splitter(options: &ImportOptions<'_>, has_time: bool) -> Result<Splitter> {
+    let held_out = SplitSpec::HeldOutUsers {
+        validation: 0.0,
+        test: 0.0,
+        seed: 0,
+    };
+    let split = options.split.as_ref().unwrap_or(&held_out);
+    split.validate_for(has_time, false)?;
+    Splitter::new(split)
 }
 
 /// The columns that are written, and the source that they come from.

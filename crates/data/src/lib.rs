@@ -13,6 +13,7 @@
 //! | [`train_tokenizer`], [`TokenizerKind`] | training of sub-word tokenizers |
 //! | [`dedup()`] | removal of near-duplicates of private text from public text |
 //! | [`import()`], [`import_git`], [`prose()`] | text from other tables, from git logs and from source code |
+//! | [`import_export`], [`ExportSource`] | text from exports of people, such as those of chat programs |
 //! | [`MemoryTable`] | a table in memory as a source |
 //! | [`BestAccuracy`], [`SyntheticSource`] | the synthetic population, and the best accuracy that a model of it can have |
 //! | [`CorpusStats`], [`Distribution`], [`Noted`] | exact statistics of a corpus, and what its readers replaced, skipped or cut |
@@ -33,6 +34,7 @@ mod count;
 mod dedup;
 mod error;
 mod examples;
+mod exports;
 mod file;
 mod grouped;
 mod hash;
@@ -65,6 +67,7 @@ pub use corpus::{Corpus, Partition, User};
 pub use count::WordCounts;
 pub use dedup::{DedupOptions, DedupSource, DedupSummary, dedup};
 pub use error::{DataError, Place, Result};
+pub use exports::{DateOrder, ExportKind, ExportSource};
 pub use file::FolderBuilder;
 pub use grouped::{
     GroupOptions, Grouped, GroupedManifest, GroupedRow, Grouper, GrouperOptions, Shard, StreamOptions,
@@ -72,7 +75,7 @@ pub use grouped::{
 };
 #[cfg(feature = "sqlite")]
 pub use import::import_sqlite;
-pub use import::{ImportOptions, ImportSummary, import, import_git};
+pub use import::{ImportOptions, ImportSummary, import, import_export, import_git};
 pub use made_from::{FileRecord, MadeFromPeople, MadeKind};
 pub use names::UserNames;
 pub use noted::Noted;

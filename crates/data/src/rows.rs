@@ -59,7 +59,7 @@ pub(crate) struct Rows {
     pub(crate) times: Vec<i64>,
     pub(crate) splits: Strings,
     pub(crate) places: Vec<u64>,
-    /// What the reader replaced, skipped or cut since the batch before.
+    /// Counts of what the reader replaced, skipped or cut since the batch before.
     pub(crate) noted: Noted,
     /// Names of pieces that the reader skipped since the batch before, such as ids of commits: the first ones.
     pub(crate) skipped: Vec<String>,
@@ -102,10 +102,15 @@ impl Rows {
     }
 
     pub(crate) fn place(&self, index: usize) -> Place {
+        self.place_of(self.places[index])
+    }
+
+    /// A number as a place of this file.
+    pub(crate) fn place_of(&self, number: u64) -> Place {
         if self.lines {
-            Place::Line(self.places[index])
+            Place::Line(number)
         } else {
-            Place::Row(self.places[index])
+            Place::Row(number)
         }
     }
 

@@ -25,6 +25,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use crate::error::{DataError, Result, invalid, missing_column};
+use crate::exports::{ExportSource, hint};
 use crate::grouped::Grouped;
 use crate::hash::pseudonym;
 use crate::path::expand;
@@ -61,6 +62,8 @@ pub(crate) enum Source<'a> {
     /// Rows of a query, which only an import reads.
     #[cfg(feature = "sqlite")]
     Sqlite(&'a SqliteSource),
+    /// An export of people, which only an import reads.
+    Export(&'a ExportSource),
     Grouped(Vec<PathBuf>, Columns<'static>),
     Memory(&'a MemoryTable),
 }
@@ -156,6 +159,8 @@ impl<'a> Source<'a> {
             Source::Sqlite(source) => files::size(&source.path),
             // A log is no larger than that of the largest projects.
             Source::Git { .. } => Ok(1 << 30),
+            // Groups on disk alone ask, and they never read an export.
+            Source::Export(_) => Ok(1 << 30),
             Source::Parquet(files, columns) => text_bytes(files, *columns),
             Source::Grouped(files, columns) => text_bytes(files, *columns),
             Source::Memory(table) => Ok(table.bytes()),
@@ -192,6 +197,7 @@ impl<'a> Source<'a> {
                 };
                 each_text(files, files::CSV, *columns, on_rows, &mut read)
             }
+            Source::Export(source) => source.read(on_rows),
             Source::Git { path, commit, salt } => {
                 git::read(path, commit, &|address| pseudonym(salt, address), on_rows)
             }
@@ -271,9 +277,10 @@ fn each_text(
     let mut parts = Parts::default();
     for file in files {
         let mut read = |columns: Columns<'_>, on_rows: &mut OnRows<'_>| {
-            coded::each(file, extensions, &mut |content| {
+            let result = coded::each(file, extensions, &mut |content| {
                 parts.add(read(content, columns, on_rows))
-            })
+            });
+            result.map_err(|error| hint::explained(file, error))
         };
         hive::read(file, columns, &mut read, on_rows)?;
     }

@@ -38,7 +38,10 @@ fn a_wheel_of_another_digest_is_refused_with_both_digests_and_no_output() {
         let (succeeded, message) = run(script, &wheel, &output);
         assert!(!succeeded, "{script}");
         assert!(message.contains(expected) && message.contains(got), "{message}");
-        assert!(message.starts_with(script), "one line, and no traceback: {message}");
+        assert!(
+            message.starts_with(script),
+            "one line, and no traceback: {message}"
+        );
         assert!(!output.exists(), "{script} has written something");
     }
     let (succeeded, message) = run("chitchat.py", &folder.path().join("absent.whl"), &output);

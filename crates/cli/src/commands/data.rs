@@ -1,6 +1,7 @@
 //! `undertone data {import,stats,vocab,tokenizer,group,dedup,prose}`.
 
 mod dedup;
+mod export;
 mod group;
 mod private;
 mod prose;
@@ -16,6 +17,7 @@ use undertone_data::{Corpus, GitSource, ImportOptions, MAX_VOCABULARY_WORDS, Pri
 use crate::commands::NO_GROUP;
 use crate::output::Output;
 use dedup::DedupArgs;
+use export::ExportArgs;
 use group::GroupArgs;
 use private::PrivateArgs;
 use prose::ProseArgs;
@@ -74,8 +76,10 @@ struct ImportArgs {
     /// Take the rows of this statement, such as `select author as user_id, body as text from posts`.
     #[arg(long, value_name = "SQL", requires = "sqlite", help_heading = "Source")]
     query: Option<String>,
+    #[command(flatten)]
+    export: ExportArgs,
     /// Write this Parquet file.
-    #[arg(long, short, value_name = "FILE", help_heading = NO_GROUP)]
+    #[arg(long, short, alias = "out", value_name = "FILE", help_heading = NO_GROUP)]
     output: PathBuf,
     /// Replace the output file if it exists.
     #[arg(long, help_heading = NO_GROUP)]
@@ -181,6 +185,8 @@ fn import(args: &ImportArgs, output: &Output) -> anyhow::Result<()> {
     } else if let (Some(path), Some(query)) = (&args.sqlite, &args.query) {
         let rows = args.source.query(path, query);
         undertone_data::import_sqlite(&rows, &args.output, &options(args.source.split()?), &bar)?
+    } else if let Some(export) = args.export.source(args.source.user_column()) {
+        undertone_data::import_export(&export, &args.output, &options(args.source.split()?), &bar)?
     } else {
         let (spec, base) = args.source.spec(None)?;
         undertone_data::import(&spec.source, &base, &args.output, &options(spec.split), &bar)?

@@ -28,6 +28,7 @@ pages! {
     ";
     embed_the_device: "docs/guide/embed-the-device.md", "";
     ftrl: "docs/guide/ftrl.md", "";
+    import_an_export: "docs/guide/import-an-export.md", "bash crates/cli/tests/pages/exports.sh";
     operate_a_service: "docs/guide/operate-a-service.md", "
         sed 's/^name = .*/name = \"next-word\"/' examples/federated.toml >task.toml
         cp examples/federated-words.txt .

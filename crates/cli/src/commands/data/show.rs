@@ -182,7 +182,7 @@ fn names(names: &UserNames, rows: u64) -> Vec<(&'static str, String)> {
     shown
 }
 
-/// What readers replaced, skipped or cut; one row for each kind.
+/// Counts of what readers replaced, skipped or cut; one row for each kind.
 fn noted(noted: &Noted) -> impl Iterator<Item = (&str, String)> {
     noted.iter().map(|(kind, count)| (kind, grouped(count)))
 }

@@ -210,6 +210,11 @@ impl SourceArgs {
         Ok((spec, base))
     }
 
+    /// The column that the flags name for the user.
+    pub(super) fn user_column(&self) -> &str {
+        &self.user_column
+    }
+
     /// The split of the rows that the flags ask for, if any.
     pub(super) fn split(&self) -> anyhow::Result<Option<SplitSpec>> {
         self.split.spec()
@@ -268,7 +273,10 @@ impl SourceArgs {
                 ..default
             })
         } else {
-            bail!("--text: a plain text file has no users, so it only serves `data vocab --public`");
+            bail!(
+                "--text: a plain text file has no users, so it only serves `data vocab --public`; chats, mails and other exports are \
+                 read by `undertone data import --as FORMAT PATH`"
+            );
         })
     }
 
