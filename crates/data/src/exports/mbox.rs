@@ -15,6 +15,11 @@ use crate::source::lines::Lines;
 const MAX_MAIL_BYTES: usize = 64 << 20;
 const TOO_LARGE: &str = "mails of more than 64 MiB left out";
 
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
+
 /// Reads an mbox file, or all files of a folder that end in `.mbox`.
 pub(super) fn read(tree: &mut Tree, sink: &mut Sink<'_, '_>) -> Result<()> {
     let mut seen = HashSet::new();
@@ -42,7 +47,7 @@ fn read_file<R: std::io::Read>(
     let mut begin = 0;
     let (mut after_empty, mut too_large) = (true, false);
     while let Some((number, line)) = lines.next()? {
-        if after_empty && is_separator(line, begin == 0) {
+        if is_separator(line, begin == 0, after_empty) {
             if begin > 0 {
                 end_of_mail(begin, &mail, too_large, seen, sink)?;
             }
@@ -84,13 +89,26 @@ fn end_of_mail(
     }
 }
 
-/// `true` for `From ada@example.org Wed Jun  5 12:00:00 2024`. Only the first one may lack the time: later, a sentence can begin so.
-fn is_separator(line: &[u8], is_first: bool) -> bool {
-    let has_time = || {
-        line.windows(4)
-            .any(|four| matches!(four, [a, b':', b, c] if [a, b, c].into_iter().all(u8::is_ascii_digit)))
-    };
-    line.starts_with(b"From ") && (is_first || has_time())
+/// `true` for `From ada@example.org Wed Jun  5 12:00:00 2024`.
+///
+/// A sentence can begin with `From `, too. So only the first line may lack the time, and a line behind text needs the whole date. A mail
+/// would otherwise take the next one for its own text.
+fn is_separator(line: &[u8], is_first: bool, after_empty: bool) -> bool {
+    if !line.starts_with(b"From ") {
+        return false;
+    }
+    let line = String::from_utf8_lossy(line);
+    let words = || line.split_whitespace();
+    let has_time = words().any(|word| {
+        word.split_once(':').is_some_and(|(hour, rest)| {
+            [hour, rest]
+                .iter()
+                .all(|part| part.starts_with(|letter: char| letter.is_ascii_digit()))
+        })
+    });
+    let names = |names: &[&str]| words().any(|word| names.contains(&word.trim_end_matches(',')));
+    let has_date = || names(&DAYS) && names(&MONTHS);
+    is_first || (has_time && (after_empty || has_date()))
 }
 
 /// A line `>From ` was written as `From `.
@@ -190,6 +208,25 @@ mod tests {
     }
 
     #[test]
+    fn a_mail_never_takes_the_next_one_for_its_own_text() {
+        let mail = |user: &str, text: &str| {
+            format!("From {user} Wed Jun  5 12:00:00 2024\nFrom: {user}@example.org\n\n{text}\n")
+        };
+        // No empty line stands between the two.
+        let export = Export::file(
+            ExportKind::Mbox,
+            "a",
+            (mail("ada", "mine") + &mail("ben", "yours")).as_bytes(),
+        );
+        let rows: Vec<(String, String)> = export.rows().into_iter().map(|row| (row.0, row.1)).collect();
+        let expected = [("ada@example.org", "mine"), ("ben@example.org", "yours")];
+        assert_eq!(
+            rows,
+            expected.map(|(user, text)| (user.to_owned(), text.to_owned()))
+        );
+    }
+
+    #[test]
     fn a_folder_with_a_file_per_mail_is_read_without_drafts() {
         let mail = "From: Ada <ada@example.org>\nDate: Wed, 05 Jun 2024 12:00:00 GMT\n\nHello\n";
         let other = mail.replace("Hello", "Again").replace("12:00:00", "12:00:01");
@@ -214,6 +251,26 @@ mod tests {
             export.left_out(),
             counts(&[("drafts and deleted mails left out", 1)])
         );
+    }
+
+    #[test]
+    fn a_mail_of_many_nested_parts_ends_in_time() {
+        use std::fmt::Write as _;
+        let mut mail = "From x Wed Jun  5 12:00:00 2024\nFrom: ada@example.org\n".to_owned();
+        for depth in 0..5000 {
+            let _ = write!(
+                mail,
+                "Content-Type: multipart/mixed; boundary=\"b{depth}\"\n\n--b{depth}\n"
+            );
+        }
+        mail.push_str("Content-Type: message/rfc822\n\nFrom: ben@example.org\n\nnot mine\n");
+        let start = std::time::Instant::now();
+        let outcome = Export::file(ExportKind::Mbox, "a", mail.as_bytes()).outcome();
+        assert_eq!(
+            outcome, "0 rows",
+            "the text of a mail inside of a mail is not its sender's"
+        );
+        assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
     }
 
     #[test]

@@ -109,6 +109,11 @@ impl Export {
         Ok((found, noted))
     }
 
+    /// The rows, or the error.
+    pub(super) fn try_rows(&self) -> crate::error::Result<Vec<Row>> {
+        self.read().map(|found| found.0)
+    }
+
     /// The rows, in the order of the export.
     pub(super) fn rows(&self) -> Vec<Row> {
         self.read().expect("an export").0

@@ -24,6 +24,8 @@ fn options(keep_user_ids: bool, split: Option<SplitSpec>) -> ImportOptions<'stat
     ImportOptions {
         salt: b"salt",
         keep_user_ids,
+        join_users: false,
+        drop_users: &[],
         split,
         public: false,
         overwrite: true,
@@ -230,5 +232,122 @@ fn any_bytes_end_in_rows_or_in_an_error() {
             let message = export.outcome();
             assert!(message.len() < 2000, "{kind:?}: {message}");
         }
+    }
+}
+
+/// Small honest exports with two people, `a1` and `b2`, and a text of each.
+const HONEST: [(ExportKind, &str, &str); 10] = [
+    (
+        ExportKind::Slack,
+        "day.json",
+        r#"[{"type": "message", "user": "a1", "text": "first one", "ts": "1717588800.1"},
+            {"type": "message", "user": "b2", "text": "second one", "ts": "1717588801.1"}]"#,
+    ),
+    (
+        ExportKind::Telegram,
+        "result.json",
+        r#"{"name": "x", "type": "private_group", "messages": [
+            {"type": "message", "date": "2024-06-05T12:00:00", "from_id": "usera1", "text": ["first", {"type": "bold", "text": " one"}]},
+            {"type": "message", "date": "2024-06-05T12:00:01", "from_id": "userb2", "text": "second one"}]}"#,
+    ),
+    (
+        ExportKind::WhatsApp,
+        "chat.txt",
+        "13/06/2024, 12:00 - a1: first one\n13/06/2024, 12:01 - b2: second one\n",
+    ),
+    (
+        ExportKind::Discord,
+        "channel.json",
+        r#"{"messages": [{"type": "Default", "timestamp": "2024-06-05T12:00:00Z", "content": "first one", "author": {"id": "a1"}},
+            {"type": "Reply", "timestamp": "2024-06-05T12:00:01Z", "content": "second one", "author": {"id": "b2"}}]}"#,
+    ),
+    (
+        ExportKind::Discord,
+        "channel.csv",
+        "AuthorID,Author,Date,Content,Attachments,Reactions\n\"a1\",\"x\",\"2024-06-05T12:00:00Z\",\"first one\",\"\",\"\"\n\
+         \"b2\",\"y\",\"2024-06-05T12:00:01Z\",\"second one\",\"\",\"\"\n",
+    ),
+    (
+        ExportKind::Mbox,
+        "Inbox",
+        "From a Wed Jun  5 12:00:00 2024\nFrom: a1@x.example\n\nfirst one\n\nFrom b Wed Jun  5 12:00:01 2024\nFrom: b2@x.example\n\n\
+         second one\n",
+    ),
+    (
+        ExportKind::StackExchange,
+        "Comments.xml",
+        "<comments>\n<row Text=\"first one\" CreationDate=\"2024-06-05T12:00:00\" UserId=\"a1\" />\n\
+         <row Text=\"second one\" CreationDate=\"2024-06-05T12:00:01\" UserId=\"b2\" />\n</comments>",
+    ),
+    (
+        ExportKind::Reddit,
+        "dump.jsonl",
+        "{\"author\": \"a1\", \"body\": \"first one\", \"created_utc\": 1}\n{\"author\": \"b2\", \"body\": \"second one\", \"created_utc\": 2}\n",
+    ),
+    (
+        ExportKind::LlmChats,
+        "chats.jsonl",
+        "{\"user_id\": \"a1\", \"messages\": [{\"role\": \"user\", \"content\": \"first one\"}]}\n\
+         {\"user_id\": \"b2\", \"messages\": [{\"role\": \"user\", \"content\": \"second one\"}]}\n",
+    ),
+    (
+        ExportKind::LlmChats,
+        "chats.json",
+        "[{\"user_id\": \"a1\", \"conversations\": [{\"from\": \"human\", \"value\": \"first one\"}]},\n\
+         {\"user_id\": \"b2\", \"conversations\": [{\"from\": \"human\", \"value\": \"second one\"}]}]",
+    ),
+];
+
+/// Changes some bytes: flips, cuts, doubled pieces, and bytes that formats live by.
+fn mutant(honest: &[u8], random: &mut rand_chacha::ChaCha8Rng) -> Vec<u8> {
+    use rand_core::Rng;
+    const MARKS: &[u8] = b"\"\\\n\r,:{}[]<>&' \0\xff\xe2";
+    let mut bytes = honest.to_vec();
+    for _ in 0..=random.next_u32() % 3 {
+        let at = random.next_u32() as usize % bytes.len().max(1);
+        let mark = MARKS[random.next_u32() as usize % MARKS.len()];
+        match random.next_u32() % 6 {
+            0 => bytes.truncate(at),
+            1 => bytes.insert(at.min(bytes.len()), mark),
+            2 if at < bytes.len() => bytes[at] = mark,
+            3 if at < bytes.len() => drop(bytes.remove(at)),
+            4 if at < bytes.len() => bytes[at] ^= 1 << (random.next_u32() % 8),
+            _ => {
+                let end = (at + 1 + random.next_u32() as usize % 40).min(bytes.len());
+                let piece = bytes.get(at..end).unwrap_or_default().to_vec();
+                bytes.splice(at.min(bytes.len())..at.min(bytes.len()), piece);
+            }
+        }
+    }
+    bytes
+}
+
+#[test]
+#[ignore = "slow"]
+fn a_changed_export_ends_in_an_error_or_in_texts_of_their_own_people() {
+    use rand_core::SeedableRng;
+    let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(7);
+    for (kind, name, honest) in HONEST {
+        let export = Export::file(kind, name, honest.as_bytes());
+        assert_eq!(export.rows().len(), 2, "{kind:?}");
+        let mut accepted = 0;
+        for _ in 0..1000 {
+            let bytes = mutant(honest.as_bytes(), &mut random);
+            std::fs::write(export.path().join(name), &bytes).expect("a file");
+            let Ok(rows) = export.try_rows() else {
+                continue;
+            };
+            accepted += 1;
+            for (user, text, _) in rows {
+                let swapped = (user.starts_with("a1") && text == "second one")
+                    || (user.starts_with("b2") && text == "first one");
+                assert!(
+                    !swapped,
+                    "{kind:?}: {user} has {text:?} of {:?}",
+                    String::from_utf8_lossy(&bytes)
+                );
+            }
+        }
+        assert!(accepted > 50, "{kind:?}: only {accepted} mutants are read");
     }
 }
