@@ -10,6 +10,7 @@ mod json;
 mod llm;
 mod mail;
 mod mbox;
+mod moment;
 mod reddit;
 mod sink;
 mod slack;

@@ -4,13 +4,12 @@ use serde::Deserialize;
 
 use crate::error::Result;
 use crate::exports::json::{Scalar, elements, whole};
+use crate::exports::moment::moment;
 use crate::exports::sink::Sink;
 use crate::exports::tree::Tree;
-use crate::rows::NO_TIME;
 use crate::source::coded::{self, Coded};
 use crate::source::{csv, files};
 use crate::spec::Columns;
-use crate::time::parse_date;
 
 /// Kinds of messages that people write, in this and in older versions of the exporter. All others are lines of the program.
 const WRITTEN: [&str; 5] = ["Default", "Reply", "0", "19", ""];
@@ -76,7 +75,7 @@ fn take(number: u64, message: &Message, sink: &mut Sink<'_, '_>) -> Result<()> {
             sink.leave_out("messages without an account left out");
             return Ok(());
         };
-        let Some(time) = parse_date(&message.timestamp.0) else {
+        let Some(time) = moment(&message.timestamp.0) else {
             let got = message.timestamp.0.clone();
             return Err(sink.bad(
                 number,
@@ -91,22 +90,31 @@ fn take(number: u64, message: &Message, sink: &mut Sink<'_, '_>) -> Result<()> {
 }
 
 fn read_table(content: Coded<'_>, sink: &mut Sink<'_, '_>) -> Result<()> {
+    // The dates have fractions and offsets, so they are taken as they stand there, in the place of names of splits.
     let columns = Columns {
         user: Some("AuthorID"),
         text: "Content",
-        time: Some("Date"),
-        split: None,
+        time: None,
+        split: Some("Date"),
     };
     csv::read(content, columns, ',', &mut |rows, _| {
         for row in 0..rows.len() {
-            let text = rows.texts.get(row);
+            let (text, place) = (rows.texts.get(row), rows.places[row]);
             if text.is_empty() {
                 sink.leave_out("media without text left out");
             } else if LINES.iter().any(|line| is_line(text, line)) {
                 sink.leave_out("lines of the program left out");
             } else {
-                let time = Some(rows.times[row]).filter(|&time| time != NO_TIME);
-                sink.message(rows.places[row], rows.users.get(row), text, time)?;
+                let date = rows.splits.get(row);
+                let Some(time) = moment(date) else {
+                    return Err(sink.bad(
+                        place,
+                        "Date",
+                        "a time such as \"2024-06-05T12:00:00.0000000+00:00\"",
+                        date,
+                    ));
+                };
+                sink.message(place, rows.users.get(row), text, Some(time))?;
             }
         }
         Ok(())
