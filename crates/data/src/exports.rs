@@ -10,7 +10,6 @@ mod json;
 mod llm;
 mod mail;
 mod mbox;
-mod moment;
 mod reddit;
 mod sink;
 mod slack;

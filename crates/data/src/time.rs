@@ -282,12 +282,12 @@ fn offset(zone: &str) -> Option<i64> {
     (hour <= 23 && minute <= 59).then_some(sign * (hour * 3600 + minute * 60))
 }
 
-/// Seconds from 1970 to the midnight in UTC that begins a day.
 /// Days from 1970-01-01 to a date, where there is such a date.
 pub(crate) fn days_of_date(year: i64, month: i64, day: i64) -> Option<i64> {
     Some(midnight(year, month, day)?.div_euclid(86_400))
 }
 
+/// Seconds from 1970 to the midnight in UTC that begins a day.
 fn midnight(year: i64, month: i64, day: i64) -> Option<i64> {
     let real = (1..=12).contains(&month) && day >= 1 && day <= days_in_month(year, month);
     real.then(|| days_from_civil(year, month, day) * 86_400)

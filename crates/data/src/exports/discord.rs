@@ -4,12 +4,13 @@ use serde::Deserialize;
 
 use crate::error::Result;
 use crate::exports::json::{Scalar, elements, whole};
-use crate::exports::moment::moment;
 use crate::exports::sink::Sink;
 use crate::exports::tree::Tree;
+use crate::rows::NO_TIME;
 use crate::source::coded::{self, Coded};
 use crate::source::{csv, files};
-use crate::spec::Columns;
+use crate::spec::{Columns, Keys};
+use crate::time::parse_date;
 
 /// Kinds of messages that people write, in this and in older versions of the exporter. All others are lines of the program.
 const WRITTEN: [&str; 5] = ["Default", "Reply", "0", "19", ""];
@@ -75,7 +76,7 @@ fn take(number: u64, message: &Message, sink: &mut Sink<'_, '_>) -> Result<()> {
             sink.leave_out("messages without an account left out");
             return Ok(());
         };
-        let Some(time) = moment(&message.timestamp.0) else {
+        let Some(time) = parse_date(&message.timestamp.0) else {
             let got = message.timestamp.0.clone();
             return Err(sink.bad(
                 number,
@@ -90,14 +91,15 @@ fn take(number: u64, message: &Message, sink: &mut Sink<'_, '_>) -> Result<()> {
 }
 
 fn read_table(content: Coded<'_>, sink: &mut Sink<'_, '_>) -> Result<()> {
-    // The dates have fractions and offsets, so they are taken as they stand there, in the place of names of splits.
     let columns = Columns {
         user: Some("AuthorID"),
         text: "Content",
-        time: None,
-        split: Some("Date"),
+        time: Some("Date"),
+        split: None,
+        time_unit: None,
+        keys: Keys::SOURCE,
     };
-    csv::read(content, columns, ',', &mut |rows, _| {
+    csv::read(content, columns, csv::Format::default(), &mut |rows, _| {
         for row in 0..rows.len() {
             let (text, place) = (rows.texts.get(row), rows.places[row]);
             if text.is_empty() {
@@ -105,16 +107,8 @@ fn read_table(content: Coded<'_>, sink: &mut Sink<'_, '_>) -> Result<()> {
             } else if LINES.iter().any(|line| is_line(text, line)) {
                 sink.leave_out("lines of the program left out");
             } else {
-                let date = rows.splits.get(row);
-                let Some(time) = moment(date) else {
-                    return Err(sink.bad(
-                        place,
-                        "Date",
-                        "a time such as \"2024-06-05T12:00:00.0000000+00:00\"",
-                        date,
-                    ));
-                };
-                sink.message(place, rows.users.get(row), text, Some(time))?;
+                let time = Some(rows.times[row]).filter(|&time| time != NO_TIME);
+                sink.message(place, rows.users.get(row), text, time)?;
             }
         }
         Ok(())

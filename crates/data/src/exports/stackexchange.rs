@@ -8,11 +8,11 @@ use quick_xml::events::{BytesStart, Event};
 
 use crate::error::{DataError, Place, Result, bad_value, empty};
 use crate::exports::html;
-use crate::exports::moment::moment;
 use crate::exports::sink::Sink;
 use crate::exports::tree::Tree;
 use crate::limits::MAX_LINE_BYTES;
 use crate::source::coded;
+use crate::time::parse_date;
 
 const FILES: [&str; 2] = ["posts.xml", "comments.xml"];
 /// Bytes that are read at a time.
@@ -136,7 +136,7 @@ impl Post {
             return Ok(());
         }
         let time = self.time.unwrap_or_default();
-        let Some(seconds) = moment(&time) else {
+        let Some(seconds) = parse_date(&time) else {
             let expected = "a time such as \"2024-06-05T12:00:00.000\"";
             return Err(sink.bad(number, "CreationDate", expected, time));
         };

@@ -12,7 +12,7 @@ use crate::import::{ImportOptions, ImportSummary, import, import_export};
 use crate::made_from::FileRecord;
 use crate::progress::NoProgress;
 use crate::source::parquet;
-use crate::spec::{Columns, SourceSpec, SplitSpec};
+use crate::spec::{Columns, Keys, SourceSpec, SplitSpec};
 
 const DAY: &str = r#"[
     {"type": "message", "user": "U2", "text": "second", "ts": "1717588801.0"},
@@ -56,6 +56,8 @@ fn imported(export: &Export, keep_user_ids: bool) -> (ImportSummary, Vec<(String
         text: "text",
         time: Some("timestamp"),
         split: None,
+        time_unit: None,
+        keys: Keys::SOURCE,
     };
     let mut found = Vec::new();
     parquet::read(&output, columns, &mut |rows, _| {
