@@ -28,7 +28,6 @@ pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// A file, or a file in a zip archive, whose content is text. Reading gives the content without its byte-order mark.
 pub(crate) struct Coded<'a> {
     path: PathBuf,
-    entry: Option<String>,
     extension: String,
     markup: Option<Foreign>,
     content: Box<dyn Read + 'a>,
@@ -44,11 +43,6 @@ impl Coded<'_> {
     /// The name of the content for errors: the path of the file, and below it the name of the entry of an archive.
     pub(crate) fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// The name of the entry of an archive, with its folders; a file alone has none.
-    pub(crate) fn entry(&self) -> Option<&str> {
-        self.entry.as_deref()
     }
 
     /// The ending of a name that tells the format; an entry without one has that of its archive.
@@ -171,7 +165,6 @@ fn opened<'a>(file: &Path, entry: Option<String>, mut content: Box<dyn Read + 'a
     Ok(Coded {
         path,
         extension: extension.to_owned(),
-        entry,
         markup,
         content: Box::new(Cursor::new(head).chain(content)),
     })
