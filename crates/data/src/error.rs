@@ -89,7 +89,7 @@ pub enum DataError {
         /// Columns that the file has.
         found: Vec<String>,
         /// The next step, where the reader knows one.
-        hint: String,
+        hint: Box<str>,
     },
     /// A column holds values of a type that cannot be used.
     #[error("{}: column {}: expected {expected}, got {}", file.display(), quoted(column), short(got))]
@@ -401,7 +401,7 @@ pub(crate) fn missing_column(
         key,
         column: column.to_owned(),
         found,
-        hint: String::new(),
+        hint: Box::default(),
     }
 }
 

@@ -55,8 +55,8 @@ impl TimeUnit {
             return None;
         }
         Some(match value.unsigned_abs() {
-            ..100_000_000_000_000 => Self::Milliseconds,
-            ..100_000_000_000_000_000 => Self::Microseconds,
+            0..100_000_000_000_000 => Self::Milliseconds,
+            100_000_000_000_000..100_000_000_000_000_000 => Self::Microseconds,
             _ => Self::Nanoseconds,
         })
     }

@@ -197,6 +197,7 @@ impl Vocab {
         Ok(Vocab {
             units: Units::Words { words, ids },
             provenance: VocabProvenance::File,
+            rule: WordRule::English,
         })
     }
 

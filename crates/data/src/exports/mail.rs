@@ -70,7 +70,7 @@ pub(super) fn take(place: u64, bytes: &[u8], seen: &mut HashSet<u64>, sink: &mut
     let time = mail
         .date()
         .filter(|date| date.is_valid())
-        .map(|date| date.to_timestamp());
+        .map(mail_parser::DateTime::to_timestamp);
     sink.message(place, &sender, &written.text, time)
 }
 

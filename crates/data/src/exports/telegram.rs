@@ -148,7 +148,7 @@ impl<'de> Visitor<'de> for Chat<'_> {
                     let Chat { on, failure, .. } = &mut self;
                     map.next_value_seed(Each {
                         on: &mut |message| on(message, is_bot_chat),
-                        failure: &mut **failure,
+                        failure,
                     })?;
                 }
                 _ => {
@@ -250,7 +250,7 @@ mod tests {
     fn a_document_that_is_no_export_is_an_error() {
         let error = Export::file(ExportKind::Telegram, "result.json", b"{\"a\": 1}").error();
         assert!(error.contains("holds no messages of Telegram"), "{error}");
-        let error = Export::file(ExportKind::Telegram, "result.json", CHAT[..900].as_bytes()).error();
+        let error = Export::file(ExportKind::Telegram, "result.json", &CHAT.as_bytes()[..900]).error();
         assert!(error.contains("result.json, line"), "{error}");
         let timeless = CHAT.replace("\"2024-06-05T12:00:01\"", "\"then\"");
         let error = Export::file(ExportKind::Telegram, "result.json", timeless.as_bytes()).error();

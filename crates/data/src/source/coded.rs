@@ -139,18 +139,18 @@ fn each_entry(
     }
     for (name, index) in entries {
         let content = archive.by_index(index).map_err(failed)?;
-        read(opened(path, Some(name), bound.unpacked("zip", content))?)?;
+        read(opened(path, Some(&name), bound.unpacked("zip", content))?)?;
     }
     Ok(())
 }
 
 /// Looks at the first bytes of unpacked content of a file, or of an entry of an archive.
-fn opened<'a>(file: &Path, entry: Option<String>, mut content: Box<dyn Read + 'a>) -> Result<Coded<'a>> {
-    let path = match &entry {
+fn opened<'a>(file: &Path, entry: Option<&str>, mut content: Box<dyn Read + 'a>) -> Result<Coded<'a>> {
+    let path = match entry {
         Some(name) => PathBuf::from(format!("{}/{}", file.display(), short(name))),
         None => file.to_owned(),
     };
-    let own = entry.as_deref().map(|name| files::extension(Path::new(name)));
+    let own = entry.map(|name| files::extension(Path::new(name)));
     let extension = own
         .filter(|own| !own.is_empty())
         .unwrap_or_else(|| files::extension(file));

@@ -121,7 +121,7 @@ fn find<'a>(path: &Path, columns: Columns<'a>, header: &[String], delimiter: u8)
             key,
             column: column.to_owned(),
             found: header.to_vec(),
-            hint: hint(header, column, delimiter),
+            hint: hint(header, column, delimiter).into(),
         })
     };
     let of = |key, name: Option<&'a str>| {

@@ -427,7 +427,7 @@ impl SourceSpec {
         match &mut source {
             SourceSpec::Synthetic(_) | SourceSpec::Memory(_) => {}
             SourceSpec::Parquet(source) | SourceSpec::Arrow(source) | SourceSpec::Jsonl(source) => {
-                source.path.clear()
+                source.path.clear();
             }
             SourceSpec::Csv(source) => source.path.clear(),
             SourceSpec::Grouped(source) => source.path.clear(),
