@@ -260,7 +260,8 @@ impl CorpusSpec {
     }
 
     /// Maximum number of targets of an example before EOS. The EOS of a sentence follows them, that of a window is among them.
-    pub(crate) fn longest_example(&self) -> usize {
+    #[must_use]
+    pub fn longest_example(&self) -> usize {
         match self.examples {
             Examples::Sentences => self.max_sentence_tokens,
             Examples::Windows => self.max_example_tokens.unwrap_or_else(default_max_example_tokens),

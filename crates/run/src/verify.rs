@@ -95,9 +95,10 @@ impl Check {
     fn problem(&mut self, problem: impl Display) {
         match MOST_PROBLEMS.saturating_sub(self.problems.len()) {
             0 => {}
-            1 => self
-                .problems
-                .push(format!("more than {} problems; the others are not listed", MOST_PROBLEMS - 1)),
+            1 => self.problems.push(format!(
+                "more than {} problems; the others are not listed",
+                MOST_PROBLEMS - 1
+            )),
             _ => self.problems.push(problem.to_string()),
         }
     }

@@ -95,8 +95,9 @@ impl Composition {
     /// An upper bound on epsilon, or 0 where it is so small that the rounding to lattices may have made it, and a finer look at delta says
     /// so.
     fn or_zero(&self, epsilon: f64, log_delta: f64) -> f64 {
-        // Delta falls by no more than epsilon between 0 and epsilon.
-        let is_rounding = epsilon > 0.0 && epsilon < log_delta.exp();
+        // Delta falls by no more than epsilon between 0 and epsilon; the lattice of the other direction may add many times as much.
+        const ROUNDING: f64 = 100.0;
+        let is_rounding = epsilon > 0.0 && epsilon < ROUNDING * log_delta.exp();
         if is_rounding && self.log_delta(Bound::Upper, 0.0) <= log_delta {
             0.0
         } else {

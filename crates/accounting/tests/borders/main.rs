@@ -21,7 +21,7 @@ use undertone_accounting::{
 /// Relative excess that is rounding: in closed forms, and by loss distributions, which are accurate to 8e-7.
 const ROUNDING: f64 = 1e-9;
 const LOSSES: f64 = 4e-6;
-/// No question may take longer, in the time of the processor.
+/// No question may take longer, in the time of the processor. Beside other tests, which share caches and cores, three times that.
 const MAX_TIME: Duration = Duration::from_secs(10);
 /// No question may need more memory at once, in kB.
 const MAX_MEMORY: u64 = 1 << 20;
@@ -65,7 +65,12 @@ impl Report {
             .zip(before)
             .map_or(started.elapsed(), |(after, before)| after.saturating_sub(before));
         let memory = if self.measures_memory { highest_memory() } else { 0 };
-        if spent > MAX_TIME || memory > MAX_MEMORY {
+        let most = if self.measures_memory {
+            MAX_TIME
+        } else {
+            3 * MAX_TIME
+        };
+        if spent > most || memory > MAX_MEMORY {
             self.wrong(
                 "F7 time and memory",
                 question,

@@ -182,7 +182,7 @@ pub(crate) fn run(args: &InitArgs, output: &Output) -> anyhow::Result<()> {
         Begin::Start(run) => Start::made(run, folder)?,
         Begin::Words(list) => Start::words(list, folder)?,
     };
-    let path = placed(&corpus.path, folder)?;
+    let path = placed_text(&corpus.path, folder)?;
     let facts = Facts {
         name: name_of(&args.file)?,
         corpus: Corpus { path, ..corpus },
@@ -301,6 +301,17 @@ fn placed(path: &str, folder: Option<&Path>) -> anyhow::Result<String> {
     }
     let absolute = std::path::absolute(path).with_context(|| format!("cannot find {path}"))?;
     Ok(absolute.to_string_lossy().into_owned())
+}
+
+/// A path under `[data]`, where a dollar sign begins the name of an environment variable. In a path that does not begin with one,
+/// the sign is a letter.
+fn placed_text(path: &str, folder: Option<&Path>) -> anyhow::Result<String> {
+    let placed = placed(path, folder)?;
+    Ok(if path.starts_with('$') {
+        placed
+    } else {
+        placed.replace('$', "$$")
+    })
 }
 
 fn write(file: &Path, text: &str) -> anyhow::Result<()> {

@@ -146,6 +146,24 @@ fn hopeless_and_wrong_facts_are_refused_with_a_sentence() {
 
 #[test]
 #[ignore = "slow"]
+fn a_dollar_sign_in_a_path_is_a_letter() {
+    let folder = folder();
+    std::fs::create_dir(folder.path("ü$1")).expect("a folder");
+    std::fs::rename(folder.path("posts.jsonl"), folder.path("ü$1/posts.jsonl")).expect("moving");
+    folder.write("ü$1/words.txt", NOUNS.join("\n"));
+    let facts = FACTS.replace("posts.jsonl", "ü$1/posts.jsonl");
+    folder.json(format!("init {facts} --words ü$1/words.txt --minutes 1"));
+    let text = folder.text("run.toml");
+    assert!(
+        text.contains("\"ü$$1/posts.jsonl\"") && text.contains("\"ü$$1/words.txt\""),
+        "{text}"
+    );
+    let stats = folder.json("data stats --config run.toml");
+    assert!(number(&stats["stats"]["train"]["users"]) > 0.0, "{stats}");
+}
+
+#[test]
+#[ignore = "slow"]
 fn without_a_public_text_of_their_language_a_run_starts_from_words_alone() {
     let folder = folder();
     let words: Vec<&str> = ["the"].into_iter().chain(NOUNS).chain(VERBS).collect();

@@ -105,6 +105,21 @@ echo "cargo $*: the tests of the pages know \`cargo run --release --\` alone" >&
 exit 1
 "#;
 
+/// Writes an SQLite file with the posts of twelve authors.
+fn database(path: &Path) -> rusqlite::Result<()> {
+    let database = rusqlite::Connection::open(path)?;
+    database.execute_batch("create table posts (author text, body text, at integer)")?;
+    for author in 0..12 {
+        let row = (
+            format!("author {author}"),
+            "The ferry is late again today.",
+            1_717_588_800 + author,
+        );
+        database.execute("insert into posts values (?, ?, ?)", row)?;
+    }
+    Ok(())
+}
+
 /// Runs the blocks of a page after some commands, and checks what the page says is printed.
 pub(crate) fn run(page: &str, before: &str, blocks: &[Block]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -125,6 +140,7 @@ pub(crate) fn run(page: &str, before: &str, blocks: &[Block]) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     std::fs::write(place("work/cert.pem"), made.cert.pem()).expect("a certificate");
     std::fs::write(place("work/key.pem"), made.signing_key.serialize_pem()).expect("a key");
+    database(&place("work/posts.db")).expect("a database");
     let script = script(before, blocks, &place("logs"));
     std::fs::write(place("script"), free_ports(&script)).expect("the script");
 

@@ -35,7 +35,6 @@ struct Found {
     position: usize,
     name: String,
     role: Role,
-    uuid: bool,
 }
 
 impl Wanted {
@@ -71,7 +70,6 @@ impl Wanted {
                 position,
                 name: column.to_owned(),
                 role,
-                uuid: is_uuid(field),
             });
         }
         Ok(wanted)
@@ -84,7 +82,7 @@ impl Wanted {
 
     /// Appends the rows of a batch, which may hold only the wanted columns; the first one has the number `first_row`.
     pub(crate) fn take(&self, batch: &RecordBatch, first_row: u64, rows: &mut Rows) -> Result<()> {
-        for Found { name, role, uuid, .. } in &self.columns {
+        for Found { name, role, .. } in &self.columns {
             let Some(array) = batch.column_by_name(name) else {
                 return Err(missing_column(&self.path, "the schema", name, Vec::new()));
             };
@@ -92,7 +90,6 @@ impl Wanted {
                 path: &self.path,
                 name,
                 role: *role,
-                uuid: *uuid,
                 first_row,
                 array,
             };
@@ -111,17 +108,6 @@ impl Wanted {
     }
 }
 
-/// Marks a field of 16 bytes as UUIDs, for readers whose files say so elsewhere.
-pub(crate) fn mark_uuid(field: &Field) -> Field {
-    let mut metadata = field.metadata().clone();
-    metadata.insert(EXTENSION.to_owned(), UUID.to_owned());
-    field.clone().with_metadata(metadata)
-}
-
-fn is_uuid(field: &Field) -> bool {
-    field.metadata().get(EXTENSION).is_some_and(|name| name == UUID)
-}
-
 #[derive(Clone, Copy)]
 enum Role {
     User,
@@ -134,10 +120,9 @@ impl Role {
     /// The error is the type in words.
     fn accepts(self, field: &Field) -> Result<(), String> {
         let kind = field.data_type();
-        let uuid = is_uuid(field) && matches!(value_type(kind), DataType::FixedSizeBinary(16));
         // Other programs give the stored numbers and bytes another meaning.
         if let Some(name) = field.metadata().get(EXTENSION)
-            && !uuid
+            && name != UUID
             && name != "arrow.json"
         {
             let advice = match &**name {
@@ -148,7 +133,9 @@ impl Role {
         }
         let accepted = match self {
             Role::Text | Role::Split => is_text(kind),
-            Role::User => is_text(kind) || is_number(kind) || uuid,
+            Role::User => {
+                is_text(kind) || is_number(kind) || matches!(value_type(kind), DataType::FixedSizeBinary(16))
+            }
             Role::Time => {
                 is_text(kind)
                     || is_number(kind)
@@ -169,7 +156,7 @@ impl Role {
             Role::Text | Role::Split => {
                 "a string type (Utf8, LargeUtf8, Utf8View, binary UTF-8 or a dictionary of them)"
             }
-            Role::User => "a string type, UUIDs, or whole numbers of any type",
+            Role::User => "a string type, UUIDs (16 bytes), or whole numbers of any type",
             Role::Time => {
                 "a Timestamp or Date type, unix seconds of any number type, or ISO times in a string type"
             }
@@ -182,7 +169,6 @@ struct Column<'a> {
     path: &'a Path,
     name: &'a str,
     role: Role,
-    uuid: bool,
     first_row: u64,
     array: &'a ArrayRef,
 }
@@ -201,7 +187,7 @@ impl<'a> Column<'a> {
     /// Gives all values to `take`, and returns the first refusal as the error of its row.
     fn each(&self, take: &mut dyn FnMut(Cell<'a>) -> Result<(), Refused>) -> Result<()> {
         let (mut wrong, mut index) = (None, 0_u64);
-        let known = cells::each(self.array, self.uuid, &mut |cell| {
+        let known = cells::each(self.array, &mut |cell| {
             if wrong.is_none()
                 && let Err(refused) = take(cell)
             {

@@ -10,20 +10,18 @@ use std::path::{Path, PathBuf};
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::DataType;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
     RowSelection,
 };
-use parquet::basic::LogicalType;
 use parquet::file::metadata::RowGroupMetaData;
-use parquet::schema::types::TypePtr;
 
 use crate::error::{DataError, Result, empty, io};
 use crate::rows::Rows;
 use crate::source::OnRows;
-use crate::source::columns::{Wanted, mark_uuid, text_bytes as bytes_of_texts};
+use crate::source::columns::{Wanted, text_bytes as bytes_of_texts};
 use crate::spec::Columns;
 use undertone_text::guard::caught;
 
@@ -76,22 +74,6 @@ impl Opened {
         let metadata = caught(|| ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()))?;
         let metadata = metadata.map_err(|error| error.to_string())?;
         Ok(Opened { file, metadata, size })
-    }
-
-    /// The schema, with the UUIDs marked as Arrow marks them: the library passes over what the file says of them.
-    fn schema(&self) -> Schema {
-        let root = self.metadata.parquet_schema().root_schema();
-        let is_uuid = |field: &Field| {
-            let same = |own: &&TypePtr| own.name() == field.name();
-            let own = root.get_fields().iter().find(same);
-            own.is_some_and(|own| own.get_basic_info().logical_type_ref() == Some(&LogicalType::Uuid))
-        };
-        let fields = self.metadata.schema().fields().iter();
-        let marked = fields.map(|field| match is_uuid(field) {
-            true => mark_uuid(field),
-            false => Field::clone(field),
-        });
-        Schema::new(marked.collect::<Vec<_>>())
     }
 
     pub(crate) fn open(path: &Path) -> Result<Opened> {
@@ -208,7 +190,7 @@ pub(crate) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) 
         return Err(empty(path, "rows"));
     }
 
-    let wanted = Wanted::find(path, &opened.schema(), columns)?;
+    let wanted = Wanted::find(path, opened.metadata.schema(), columns)?;
     let mask = ProjectionMask::roots(opened.metadata.parquet_schema(), wanted.positions());
     let mut batches = opened.reader(path, mask, None)?;
 

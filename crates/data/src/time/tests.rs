@@ -122,7 +122,7 @@ fn milliseconds_and_calendar_numbers_are_refused_with_the_option_that_reads_them
         );
         let unit: TimeUnit = unit.parse().expect("a unit");
         assert_eq!(of_integer(value, Some(unit)), Ok(expected), "{value}");
-        // Whoever says seconds means them.
+        // A unit that is given holds.
         assert_eq!(
             of_integer(value, Some(TimeUnit::Seconds)).ok(),
             i64::try_from(value).ok()

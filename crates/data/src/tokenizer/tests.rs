@@ -170,7 +170,7 @@ fn bad_tokenizers_are_refused_with_their_reason() {
     check(plain, (None, None), "none of its added tokens is <bos>, <s>");
     let absent = "it has no token \"<start>\", which data.vocabulary.bos names";
     check(plain, (Some("<start>"), None), absent);
-    let other = "name the one to use in data.vocabulary.eos";
+    let other = "name the one to use by --eos, or in data.vocabulary.eos";
     check(plain, (Some("a"), None), other);
     check(plain, (Some("a"), Some("b")), "it has no token for unknown text");
 }

@@ -178,7 +178,7 @@ fn tables_that_cannot_be_used_are_refused() {
             ("user_id", Arc::new(BooleanArray::from(vec![true]))),
             ("text", good()),
         ],
-        "table: column \"user_id\": expected a string type, UUIDs, or whole numbers of any type, got Boolean",
+        "table: column \"user_id\": expected a string type, UUIDs (16 bytes), or whole numbers of any type, got Boolean",
     );
     fails(
         vec![

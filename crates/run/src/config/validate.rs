@@ -1,6 +1,6 @@
 //! The checks of a run file that its types do not make: its tables against the corpus, and the driver's own ranges.
 
-use undertone_data::CorpusSpec;
+use undertone_data::{CorpusSpec, Examples};
 use undertone_models::ModelSpec;
 
 use super::{AuditConfig, EvaluationConfig, RunConfig};
@@ -119,19 +119,29 @@ impl AuditConfig {
     }
 }
 
-/// Checks that no sentence is longer than the context of a transformer.
+/// Checks that no example is longer than the context of a transformer.
 pub(crate) fn fits_context(model: &ModelSpec, data: &CorpusSpec) -> Result<()> {
     let Some(context) = model.context() else {
         return Ok(());
     };
-    // EOS, or BOS, is one more.
-    if data.max_sentence_tokens < context {
+    let (key, longest, expected) = match data.examples {
+        // BOS is one more.
+        Examples::Sentences => (
+            "data.max_sentence_tokens",
+            data.max_sentence_tokens + 1,
+            "less than",
+        ),
+        // EOS is one of them, and BOS stands in its place before the text.
+        Examples::Windows => ("data.max_example_tokens", data.longest_example(), "at most"),
+    };
+    if longest <= context {
         return Ok(());
     }
+    let given = data.longest_example();
     Err(RunError::value(
-        "data.max_sentence_tokens",
-        format!("less than model.context = {context}"),
-        data.max_sentence_tokens,
+        key,
+        format!("{expected} model.context = {context}"),
+        given,
     ))
 }
 

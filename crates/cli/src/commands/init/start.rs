@@ -11,8 +11,8 @@ use undertone_run::initial_model;
 use undertone_run::pretrain::{PretrainConfig, PretrainFile};
 
 use super::ask::kind;
-use super::placed;
 use super::text::quoted;
+use super::{placed, placed_text};
 use crate::commands::text;
 
 /// Name of the run that makes the start.
@@ -59,12 +59,12 @@ impl Start {
             "{public}: expected a public text, got one with a privacy record, which says that it was made from people's text; name another \
              text"
         );
-        let file = pretraining(kind(public)?, &placed(public, folder)?);
+        let file = pretraining(kind(public)?, &placed_text(public, folder)?);
         let config: PretrainConfig = parse_as(&file, Path::new("start.toml"), &[])?;
         config.validate()?;
         let run = placed(&format!("runs/{NAME}"), folder)?;
         Ok(Self {
-            words: format!("{run}/vocab.txt"),
+            words: placed_text(&format!("runs/{NAME}/vocab.txt"), folder)?,
             folder: Some(run),
             rule: config.data.words,
             model: table(&config.model)?,
@@ -95,10 +95,11 @@ impl Start {
                 run.display()
             );
         }
-        let words = text(&run.join("vocab.txt"))?;
+        let vocab = run.join("vocab.txt");
+        let words = text(&vocab)?;
         let run = placed(&run.to_string_lossy(), folder)?;
         Ok(Self {
-            words: format!("{run}/vocab.txt"),
+            words: placed_text(&vocab.to_string_lossy(), folder)?,
             folder: Some(run),
             rule: file.config.data.words,
             model: table(&file.config.model)?,
@@ -118,7 +119,7 @@ impl Start {
         let words = undertone_data::read_words(list)?;
         Ok(Self {
             folder: None,
-            words: placed(&list.to_string_lossy(), folder)?,
+            words: placed_text(&list.to_string_lossy(), folder)?,
             rule: WordRule::Unicode,
             model: FROM_SCRATCH.to_owned(),
             ids: words.len(),

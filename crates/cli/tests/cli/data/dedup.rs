@@ -33,6 +33,6 @@ fn near_duplicates_of_private_text_leave_a_public_corpus() {
     folder.refuse(line, "kept.jsonl already exists");
     folder.refuse(
         format!("{DEDUP} --out o --text body"),
-        "public.jsonl, line 1: \"body\"",
+        "it lacks the column \"body\" that --text or --against-text names; its columns are \"text\"",
     );
 }

@@ -196,8 +196,8 @@ pub(crate) fn value_type(kind: &DataType) -> &DataType {
     }
 }
 
-/// Gives the values of an array in order; `None` for an array of another kind. `uuid`: its 16 bytes are a UUID.
-pub(crate) fn each<'a>(array: &'a ArrayRef, uuid: bool, take: &mut dyn FnMut(Cell<'a>)) -> Option<()> {
+/// Gives the values of an array in order; `None` for an array of another kind.
+pub(crate) fn each<'a>(array: &'a ArrayRef, take: &mut dyn FnMut(Cell<'a>)) -> Option<()> {
     let text = |text: Option<&'a str>| text.map_or(Cell::Null, Cell::Text);
     match array.data_type() {
         DataType::Utf8 => array
@@ -219,13 +219,13 @@ pub(crate) fn each<'a>(array: &'a ArrayRef, uuid: bool, take: &mut dyn FnMut(Cel
             for (index, key) in dictionary.normalized_keys().into_iter().enumerate() {
                 match dictionary.keys().is_null(index) {
                     true => take(Cell::Null),
-                    false => take(at(values, key, uuid)?),
+                    false => take(at(values, key)?),
                 }
             }
         }
         _ => {
             for index in 0..array.len() {
-                take(at(array, index, uuid)?);
+                take(at(array, index)?);
             }
         }
     }
@@ -233,7 +233,7 @@ pub(crate) fn each<'a>(array: &'a ArrayRef, uuid: bool, take: &mut dyn FnMut(Cel
 }
 
 /// One value of an array that is no dictionary.
-fn at(array: &ArrayRef, index: usize, uuid: bool) -> Option<Cell<'_>> {
+fn at(array: &ArrayRef, index: usize) -> Option<Cell<'_>> {
     if array.is_null(index) {
         return Some(Cell::Null);
     }
@@ -247,7 +247,7 @@ fn at(array: &ArrayRef, index: usize, uuid: bool) -> Option<Cell<'_>> {
         DataType::Binary => Cell::Bytes(array.as_binary::<i32>().value(index)),
         DataType::LargeBinary => Cell::Bytes(array.as_binary::<i64>().value(index)),
         DataType::BinaryView => Cell::Bytes(array.as_binary_view().value(index)),
-        DataType::FixedSizeBinary(16) if uuid => Cell::Uuid(array.as_fixed_size_binary().value(index)),
+        DataType::FixedSizeBinary(16) => Cell::Uuid(array.as_fixed_size_binary().value(index)),
         DataType::Int8 => Cell::Whole(of::<Int8Type>(array, index).into()),
         DataType::Int16 => Cell::Whole(of::<Int16Type>(array, index).into()),
         DataType::Int32 => Cell::Whole(of::<Int32Type>(array, index).into()),
@@ -285,7 +285,7 @@ pub(crate) fn text_bytes(array: &ArrayRef) -> Option<u64> {
         return None;
     }
     let mut bytes = 0;
-    each(array, false, &mut |cell| {
+    each(array, &mut |cell| {
         bytes += match cell {
             Cell::Text(text) => text.len() as u64,
             Cell::Bytes(found) => found.len() as u64,

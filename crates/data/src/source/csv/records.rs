@@ -18,7 +18,7 @@ const BUFFER_BYTES: usize = 1 << 18;
 #[derive(Debug, Clone)]
 struct Field {
     range: Range<usize>,
-    /// Its letters are coded: doubled quotes or escapes.
+    /// The letters are coded: doubled quotes or escapes.
     coded: bool,
 }
 

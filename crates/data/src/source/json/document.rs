@@ -28,7 +28,7 @@ pub(super) struct Document<R> {
     at: usize,
     line: u64,
     ended: bool,
-    /// What encloses the records, from the top: the name of the member in an object, nothing in an array.
+    /// The values around the records, from the top: the name of the member in an object, nothing in an array.
     levels: Vec<Option<String>>,
 }
 

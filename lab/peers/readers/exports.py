@@ -1,6 +1,6 @@
 """Writes exports of people by the public description of each format, imports them, and compares the rows.
 
-Run it by hand: `python lab/readers/exports.py --undertone target/debug/undertone [--fixtures FOLDER]`. It needs `pyarrow`, `datasets`, `git` and
+Run it by hand: `python lab/peers/readers/exports.py --undertone target/debug/undertone [--fixtures FOLDER]`. It needs `pyarrow`, `datasets`, `git` and
 `zstandard` or the program `zstd`; with `postgres` on the path, the dump of a database is a real one. FOLDER holds the unpacked source
 packages of public parsers, whose fixtures are read as they are. All texts of the script are invented.
 
