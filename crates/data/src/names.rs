@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
+use icu_normalizer::ComposingNormalizerBorrowed;
 use serde::{Deserialize, Serialize};
-use unicode_normalization::UnicodeNormalization;
 
 /// Names that programs write where there is no user, in the form that [`normal_form`] gives.
 const PLACEHOLDERS: [&str; 18] = [
@@ -102,8 +102,10 @@ pub(crate) fn normal_form(name: &str) -> String {
     if name.is_ascii() {
         return name.trim().to_ascii_lowercase();
     }
-    let shown: String = name.nfc().filter(|&letter| !has_no_width(letter)).collect();
-    shown.trim().to_lowercase().nfc().collect()
+    let composed = ComposingNormalizerBorrowed::new_nfc();
+    let letters = composed.normalize_iter(name.chars());
+    let shown: String = letters.filter(|&letter| !has_no_width(letter)).collect();
+    composed.normalize(&shown.trim().to_lowercase()).into_owned()
 }
 
 fn has_no_width(letter: char) -> bool {
