@@ -1,7 +1,8 @@
 """Mutations of honest files, read by `undertone data import` and by independent readers.
 
 A mutant is one honest file with one to three small changes: a byte flipped, removed, doubled or swapped, the file cut, or a quote, a
-separator or a line end moved to another place. In the honest file each text begins with the name of its user. A mutant may be refused.
+separator or a line end moved to another place. In the honest file each text begins with the name of its user and ends with
+the number of its row. A mutant may be refused.
 If it is accepted, no row may stand under another user than its text says, unless an independent reader gives the same rows.
 
 Usage: mutations.py --program undertone [--readers csv,tsv,jsonl,json,parquet,arrow,stream,sqlite] [--mutants 10000] [--seed 1] [--jobs 2]
@@ -17,6 +18,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -285,7 +287,7 @@ def text_places(honest: bytes) -> list[int]:
 def mutant(honest: bytes, marks: bytes, inside: list[int], chooser: random.Random) -> tuple[bytes, bool]:
     """A mutant, and whether it moves a quote, a separator or a line end and changes nothing else."""
     data = bytearray(honest)
-    moves = bool(marks) and chooser.random() < 0.6
+    moves = bool(marks) and chooser.random() < 0.7
     marked = [place for place, byte in enumerate(data) if byte in marks]
     marked_inside = [place for place in inside if data[place] in marks]
     for _ in range(1 if moves else chooser.randint(1, 2)):
@@ -336,6 +338,17 @@ def with_text(rows: Rows) -> Rows:
     return sorted(row for row in rows if row[1].strip())
 
 
+OWNERS = {place: user for place, (user, _) in enumerate(honest_rows(24))}
+
+
+def is_own(user: str, text: str) -> bool:
+    """Whether a text, or a piece of it, is one of this user: it begins with the user's name, or ends with the place of a row."""
+    if text.startswith(user + " ") or (user + " ").startswith(text):
+        return True
+    end = re.search(r"(\d+)\W*$", text)
+    return end is not None and OWNERS.get(int(end[1])) == user
+
+
 def judge(task: tuple[str, str, int, int]) -> tuple[Counter, list[str]]:
     program, name, seed, mutants = task
     reader, chooser = READERS[name], random.Random(seed)
@@ -364,7 +377,7 @@ def judge(task: tuple[str, str, int, int]) -> tuple[Counter, list[str]]:
             counts["accepted by both, rows equal to those of one reader or more"] += bool(equal)
             for other, rows in others.items():
                 counts[f"accepted by both, rows unlike those of {other}"] += rows != ours
-            strangers = [row for row in ours if not row[1].startswith(row[0] + " ")]
+            strangers = [row for row in ours if not is_own(*row)]
             if strangers and not equal:
                 counts["rows under another user"] += 1
                 shown.append(f"under another user: {strangers[:2]!r} in {data!r}")
