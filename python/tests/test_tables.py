@@ -186,7 +186,7 @@ def test_tables_that_cannot_be_used_are_refused_by_column_and_row():
     fails({**COLUMNS, "author": [None, *PEOPLE[1:]]}, udp.DataError, 'row 1: column "author": expected a value, got null')
     fails({**COLUMNS, "author": ["", *PEOPLE[1:]]}, udp.DataError, "expected a value, got an empty string")
     fails({**COLUMNS, "said": list(range(ROWS))}, udp.DataError, 'column "said": expected a string type')
-    fails({**COLUMNS, "at": [0.5] * ROWS}, udp.DataError, 'column "at": expected an integer')
+    fails({**COLUMNS, "at": [True] * ROWS}, udp.DataError, 'column "at": expected a Timestamp or Date type')
     fails({**COLUMNS, "said": TEXTS[:-1]}, ValueError, "expected 600 values")
     fails({**COLUMNS, "said": ["two words", *range(1, ROWS)]}, TypeError, "columns[\"said\"][1]: expected strings alone")
     fails({**COLUMNS, "author": [2**64, *range(1, ROWS)]}, TypeError, "expected an integer of 64 bits")

@@ -342,8 +342,11 @@ OWNERS = {place: user for place, (user, _) in enumerate(honest_rows(24))}
 
 
 def is_own(user: str, text: str) -> bool:
-    """Whether a text, or a piece of it, is one of this user: it begins with the user's name, or ends with the place of a row."""
-    if text.startswith(user + " ") or (user + " ").startswith(text):
+    """Whether a text, or a piece of it, is one of this user: it begins with the user's name, or ends with the place of a row.
+
+    A name that the mutation itself made is nobody else's.
+    """
+    if user not in USERS or text.startswith(user + " ") or (user + " ").startswith(text):
         return True
     end = re.search(r"(\d+)\W*$", text)
     return end is not None and OWNERS.get(int(end[1])) == user

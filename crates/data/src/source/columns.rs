@@ -126,7 +126,7 @@ impl Role {
             && name != "arrow.json"
         {
             let advice = match &**name {
-                "pandas.period" => "in pandas, frame[column].dt.to_timestamp() makes times of it",
+                "pandas.period" => ".dt.to_timestamp() makes times",
                 _ => "convert it to such a type",
             };
             return Err(format!("the extension type {} of {kind}; {advice}", quoted(name)));
