@@ -389,6 +389,15 @@ pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(
     move |source| DataError::Io { action, path, source }
 }
 
+/// A folder or an archive without a file of a table's kind.
+pub(crate) fn no_files(folder: &Path, extensions: &[&str]) -> DataError {
+    let extensions = extensions.iter().map(|extension| format!(".{extension}"));
+    DataError::NoFiles {
+        folder: folder.to_owned(),
+        extensions: extensions.collect(),
+    }
+}
+
 /// A table without a column.
 pub(crate) fn missing_column(
     file: impl Into<PathBuf>,

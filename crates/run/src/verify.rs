@@ -543,3 +543,24 @@ fn vocabulary_record(folder: &Path, config: &RunConfig, vocabulary: &Vocab) -> R
     };
     Err(RunError::damaged(&folder.join(VOCAB_PRIVACY_FILE), expected))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_lists_a_thousand_problems_and_says_that_there_are_more() {
+        let mut check = Check::new("ledger");
+        check.problems((1..1000).map(|line| format!("line {line}")).collect());
+        assert!(!check.is_full());
+        check.problem("line 1000");
+        check.problems(vec!["line 1001".to_owned(); 5]);
+        assert!(check.is_full());
+        assert_eq!(check.problems.len(), MOST_PROBLEMS);
+        assert_eq!(check.problems[998], "line 999");
+        assert_eq!(
+            check.problems[999],
+            "more than 999 problems; the others are not listed"
+        );
+    }
+}

@@ -16,7 +16,7 @@ use zstd::stream::read::Decoder as ZstdDecoder;
 use super::files;
 use super::foreign::{self, Foreign};
 use super::parquet::{max_expanded, too_large};
-use crate::error::{DataError, Result, io, short};
+use crate::error::{DataError, Result, io, no_files, short};
 
 /// Bytes at the start of a file that tell what it holds.
 const HEAD_BYTES: u64 = 512;
@@ -129,13 +129,7 @@ fn each_entry(
         entries.retain(|(name, _)| wanted(name));
     }
     if entries.is_empty() {
-        return Err(DataError::NoFiles {
-            folder: path.to_owned(),
-            extensions: extensions
-                .iter()
-                .map(|extension| format!(".{extension}"))
-                .collect(),
-        });
+        return Err(no_files(path, extensions));
     }
     for (name, index) in entries {
         let content = archive.by_index(index).map_err(failed)?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::error::{DataError, Result, io};
+use crate::error::{DataError, Result, io, no_files};
 use crate::file::is_record;
 use crate::hash::{hash_bytes, hash_file, hex};
 use crate::progress::{Progress, Stage};
@@ -56,13 +56,7 @@ pub(crate) fn files(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
         }
     }
     if found.is_empty() {
-        return Err(DataError::NoFiles {
-            folder: path.to_owned(),
-            extensions: extensions
-                .iter()
-                .map(|extension| format!(".{extension}"))
-                .collect(),
-        });
+        return Err(no_files(path, extensions));
     }
     found.sort_unstable();
     Ok(found)

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use arrow_array::types::Int32Type;
 use arrow_array::{
-    ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int64Array, LargeStringArray, RecordBatch,
-    RecordBatchIterator, StringArray, StringViewArray, TimestampMillisecondArray,
+    ArrayRef, BooleanArray, DictionaryArray, FixedSizeBinaryArray, Float64Array, Int64Array,
+    LargeStringArray, RecordBatch, RecordBatchIterator, StringArray, StringViewArray,
+    TimestampMillisecondArray,
 };
 use undertone_data::{
     Corpus, CorpusSpec, DataError, MemorySource, MemoryTable, NoProgress, Progress, SourceSpec, Split, Stage,
@@ -152,6 +153,22 @@ fn long_batches_are_read_in_parts() {
     let table = read(vec![many], &source(None)).unwrap();
     let corpus = open(&table, folder.root());
     assert_eq!((corpus.stats().rows, corpus.stats().users), (10_000, 50));
+}
+
+#[test]
+fn sixteen_bytes_are_a_user_without_the_mark_of_a_uuid() {
+    let ids = (0_u8..12).map(|row| [row % 3; 16]);
+    let texts: Vec<String> = (0..12).map(|row| format!("word{} two", row % 3)).collect();
+    let table = batch(vec![
+        (
+            "user_id",
+            Arc::new(FixedSizeBinaryArray::try_from_iter(ids).unwrap()),
+        ),
+        ("text", Arc::new(StringArray::from(texts))),
+    ]);
+    let folder = Folder::new();
+    let corpus = open(&read(vec![table], &source(None)).unwrap(), folder.root());
+    assert_eq!((corpus.stats().rows, corpus.stats().users), (12, 3));
 }
 
 #[test]
