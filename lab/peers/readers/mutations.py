@@ -342,11 +342,17 @@ OWNERS = {place: user for place, (user, _) in enumerate(honest_rows(24))}
 
 
 def is_own(user: str, text: str) -> bool:
-    """Whether a text, or a piece of it, is one of this user: it begins with the user's name, or ends with the place of a row.
+    """Whether a text, or a piece of it, is one of this user and of nobody else.
 
-    A name that the mutation itself made is nobody else's.
+    It holds no other user's name, and it begins with the user's name or ends with the number of a row of the user. A name that the
+    mutation itself made is nobody else's.
     """
-    if user not in USERS or text.startswith(user + " ") or (user + " ").startswith(text):
+    names = set(re.findall(r"u0\d(?= )", text))
+    if user not in USERS:
+        return len(names) <= 1
+    if names - {user}:
+        return False
+    if text.startswith(user + " ") or (user + " ").startswith(text):
         return True
     end = re.search(r"(\d+)\W*$", text)
     return end is not None and OWNERS.get(int(end[1])) == user
