@@ -16,7 +16,7 @@ use zstd::stream::read::Decoder as ZstdDecoder;
 use super::files;
 use super::foreign::{self, Foreign};
 use super::parquet::{max_expanded, too_large};
-use crate::error::{DataError, Result, io, no_files, short};
+use crate::error::{Result, io, no_files, short};
 
 /// Bytes at the start of a file that tell what it holds.
 const HEAD_BYTES: u64 = 512;

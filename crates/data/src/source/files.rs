@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::error::{DataError, Result, io, no_files};
+use crate::error::{Result, io, no_files};
 use crate::file::is_record;
 use crate::hash::{hash_bytes, hash_file, hex};
 use crate::progress::{Progress, Stage};
