@@ -49,6 +49,8 @@ const COARSE_REL_TOL: f64 = 25.0 * MEDIUM_REL_TOL;
 const MEDIUM_REL_TOL: f64 = 25.0 * LOSS_ACCURACY;
 /// Step in the logarithm of a value over which the slope of the predicted excess is taken.
 const SLOPE_LOG_STEP: f64 = 5e-3;
+/// A steeper slope than this is a jump of the coarse ones, and predicts nothing.
+const MAX_SLOPE: f64 = 16.0;
 
 /// The method that computes epsilon.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -351,6 +353,9 @@ fn predicted<E>(
     let (value, here) = tried.into_iter().find(|(value, _)| *value == found)?;
     let nearby = excess_at(value * SLOPE_LOG_STEP.exp(), COARSE_REL_TOL).ok()?;
     let slope = (nearby - here) / SLOPE_LOG_STEP;
+    if slope.abs() > MAX_SLOPE {
+        return Some((value, rough.slope));
+    }
     // Where rough ones exceed fine ones by as much as they may.
     let closer = value * ((aim + COARSE_REL_TOL - here) / slope).exp();
     let there = excess_at(closer, MEDIUM_REL_TOL).ok()?;

@@ -95,7 +95,7 @@ impl Banded {
         // PRIVACY: overlapping columns add up, which the sum of squares does not see.
         if self.bands as u64 > schema.gap().get() && schema.max_participation() > 1 {
             return Err(AccountingError::NoExactSensitivity {
-                expected: "no more bands than the gap",
+                expected: "at most as many bands as the gap has rounds",
                 position: usize::try_from(schema.gap().get()).unwrap_or(usize::MAX),
                 found: self.bands as f64,
             });
@@ -231,7 +231,10 @@ mod tests {
             .squared_sensitivity(&at_least(2, 2))
             .unwrap_err()
             .to_string();
-        assert!(error.contains("no more bands than the gap, got 3"), "{error}");
+        assert!(
+            error.contains("at most as many bands as the gap has rounds, got 3"),
+            "{error}"
+        );
         assert!(strategy.squared_sensitivity(&at_least(2, 1)).is_ok());
         assert!(strategy.squared_sensitivity(&Participation::single()).is_ok());
         assert_eq!(

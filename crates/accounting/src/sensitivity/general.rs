@@ -141,7 +141,7 @@ impl LowerTriangular {
             Spacing::Exactly => match products.find(|(_, product)| *product < 0.0) {
                 None => self.best_progression(gap, max_par),
                 Some((position, found)) => Err(AccountingError::NoExactSensitivity {
-                    expected: "no negative inner product of columns",
+                    expected: "inner products of columns that are zero or above",
                     position,
                     found,
                 }),
