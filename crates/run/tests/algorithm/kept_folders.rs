@@ -262,3 +262,59 @@ fn folders_of_79f1990d_verify_as_they_did_or_with_a_line_that_names_the_fault() 
         assert!(used, "{}: no line differs by {:?}", since.kind, since.fault);
     }
 }
+
+/// A copy of a folder, and the name of its ledger.
+fn copied(folder: &Path) -> (tempfile::TempDir, &'static str) {
+    let copy = tempfile::tempdir().expect("a folder");
+    for name in names(folder) {
+        std::fs::copy(folder.join(&name), copy.path().join(&name)).expect("a copy");
+    }
+    let ledger = ["ledger.jsonl", "ledger.public.jsonl"]
+        .into_iter()
+        .find(|name| copy.path().join(name).exists());
+    (copy, ledger.expect("a ledger"))
+}
+
+#[test]
+#[ignore = "slow"]
+fn one_changed_byte_in_a_ledger_fails_with_the_line_that_follows_it() {
+    for kind in names(&kept()).iter().filter(|name| !name.contains('.')) {
+        let folder = kept().join(kind);
+        let published = published(&folder);
+        for folder in [&*folder.join("private"), published.path()] {
+            let (copy, ledger) = copied(folder);
+            let path = copy.path().join(ledger);
+            let text = std::fs::read_to_string(&path).expect("a ledger");
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            // A digit of the sensitivity of the second round becomes another one.
+            let line = lines
+                .iter()
+                .position(|line| line.contains("\"round\":1,"))
+                .expect("the second round");
+            let key = lines[line].find("\"sensitivity\":").expect("a sensitivity");
+            let digit = key
+                + lines[line][key..]
+                    .find(|c: char| c.is_ascii_digit())
+                    .expect("a digit");
+            let other = if lines[line].as_bytes()[digit] == b'7' {
+                "8"
+            } else {
+                "7"
+            };
+            lines[line].replace_range(digit..=digit, other);
+            std::fs::write(&path, lines.join("\n") + "\n").expect("written");
+            let verification = verify(copy.path()).expect("a verification");
+            let problems: Vec<_> = verification
+                .checks
+                .iter()
+                .flat_map(|check| &check.problems)
+                .collect();
+            // The line after it does not follow it any more.
+            let named = format!("line {}", line + 2);
+            assert!(
+                problems.iter().any(|problem| problem.contains(&named)),
+                "{kind}: {named} in {problems:?}"
+            );
+        }
+    }
+}
