@@ -428,6 +428,7 @@ impl Batches {
             }
             if let Some(batch) = message.header_as_record_batch() {
                 self.refuse_compression(batch.compression())?;
+                self.refuse_other_layout(batch, length)?;
                 let body = self.messages.bytes(length, "values")?;
                 let read = || {
                     read_record_batch(
@@ -451,6 +452,9 @@ impl Batches {
             };
             let (id, delta) = (batch.id(), batch.isDelta());
             self.refuse_compression(batch.data().and_then(|data| data.compression()))?;
+            if let Some(data) = batch.data() {
+                self.refuse_other_layout(data, length)?;
+            }
             let body = self.messages.bytes(length, "values")?;
             if !self.wanted.contains(&id) {
                 continue;
@@ -484,6 +488,31 @@ impl Batches {
     fn spend(&mut self, bytes: u64) -> Result<()> {
         let left = self.left.checked_sub(bytes);
         self.left = left.ok_or_else(|| self.messages.bad(too_large()))?;
+        Ok(())
+    }
+
+    /// Buffers follow one another in their order, each at the next multiple of eight bytes or of sixty-four. No sum is kept over them, so a
+    /// place that was damaged would give one user the letters of another.
+    fn refuse_other_layout(&self, batch: arrow_ipc::RecordBatch<'_>, length: u64) -> Result<()> {
+        let mut end = 0;
+        for buffer in batch.buffers().into_iter().flatten() {
+            let (at, bytes) = (u64::try_from(buffer.offset()), u64::try_from(buffer.length()));
+            let (Ok(at), Ok(bytes)) = (at, bytes) else {
+                return Err(self.messages.bad("values before the start of a batch"));
+            };
+            if bytes == 0 {
+                continue;
+            }
+            // Writers fill up to eight bytes, or to sixty-four.
+            let gap = at.checked_sub(end);
+            let follows = gap.is_some_and(|gap| at % 8 == 0 && gap < 8 || at % 64 == 0 && gap < 64);
+            end = at.saturating_add(bytes);
+            if !follows || end > length {
+                return Err(self.messages.bad(format!(
+                    "values at bytes {at} to {end} of a batch of {length} bytes do not follow those before them"
+                )));
+            }
+        }
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::builder::StringViewBuilder;
-use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_ipc::writer::StreamWriter;
 
 use super::{arrow, read_columns};
@@ -136,6 +136,43 @@ fn lengths_of_arrow_are_believed_only_where_they_fit_the_file() {
     check(b"user_id,text\nada,one two\n", "a message of 1919251317 bytes");
     check(b"ARROW1\0\0 and no end of a file", "it has no end");
     check(b"FEA1 and more", "version 1");
+}
+
+#[test]
+fn a_number_that_grew_in_the_description_of_a_batch_moves_no_letter_to_another_user() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.arrow");
+    let users: ArrayRef = Arc::new(StringArray::from(vec!["ada", "bo", "cy", "ada"]));
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["one", "two words", "three", "four"]));
+    let times: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3, 4]));
+    let columns = [("user_id", users), ("text", texts), ("time", times)];
+    stream(&path, &[RecordBatch::try_from_iter(columns).expect("a batch")]);
+    let (honest, expected) = (fs::read(&path).expect("a file"), rows(&path).expect("rows"));
+    let number = |at: usize| i64::from_le_bytes(honest[at..at + 8].try_into().expect("eight bytes"));
+    let (mut refused, mut equal) = (0, 0);
+    // A description is filled up to eight bytes, and the values follow it. The schema and the end are changed as well.
+    for at in (0..honest.len() - 8).step_by(4) {
+        for more in [1, 3, 8, 16, 64] {
+            let mut changed = honest.clone();
+            let letters = changed[at..at + 8].iter().any(u8::is_ascii_lowercase);
+            if letters || number(at) > 1 << 16 {
+                continue;
+            }
+            changed[at..at + 8].copy_from_slice(&(number(at) + more).to_le_bytes());
+            fs::write(&path, &changed).expect("a file");
+            match rows(&path) {
+                Err(_) => refused += 1,
+                Ok(found) => {
+                    let letters = |rows: &[Row]| -> Vec<(String, String)> {
+                        rows.iter().map(|row| (row.0.clone(), row.1.clone())).collect()
+                    };
+                    assert_eq!(letters(&found), letters(&expected), "{more} more at byte {at}");
+                    equal += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 100 && equal > 20, "{refused} {equal}");
 }
 
 #[test]

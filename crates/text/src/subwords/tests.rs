@@ -307,3 +307,43 @@ fn a_decoder_that_is_not_accepted_is_an_error_where_text_is_asked_for() {
     );
     vocab.decode(&[3]).expect_err("refused");
 }
+
+/// Comparisons with another program, which is started first.
+mod by_hand {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Deserialize)]
+    struct Case {
+        text: String,
+        ids: Vec<u32>,
+    }
+
+    /// `TOKENIZERS` is the folder that `lab/peers/readers/tokenizers.py` wrote.
+    #[test]
+    #[ignore = "by hand"]
+    fn ids_equal_those_of_the_python_package() {
+        let folder = std::env::var("TOKENIZERS").expect("TOKENIZERS is set");
+        let (mut kinds, mut equal, mut refused) = (0, 0, Vec::new());
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let file = std::fs::read(path.join("tokenizer.json")).expect("a tokenizer");
+            let cases = std::fs::read(path.join("texts.json")).expect("texts");
+            let cases: Vec<Case> = serde_json::from_slice(&cases).expect("cases");
+            kinds += 1;
+            let vocab = match Vocab::from_tokenizer(file, Some("<s>"), Some("</s>")) {
+                Ok(vocab) => vocab,
+                Err(error) => {
+                    refused.push(format!("{}: {error}", path.display()));
+                    continue;
+                }
+            };
+            for Case { text, ids: expected } in cases {
+                assert_eq!(ids(&vocab, &text), expected, "{}: {text:?}", path.display());
+                equal += 1;
+            }
+        }
+        println!("{kinds} kinds, {equal} texts with equal ids, refused: {refused:#?}");
+        assert!(equal > 0, "no text was compared");
+    }
+}
