@@ -64,7 +64,7 @@ impl<'a> Account<'a> {
                     entry.round,
                     match entry.noise_domain {
                         Some(_) =>
-                            "noise_domain is that of encoded updates with noise of the server; expected no such key",
+                            "noise_domain is that of encoded updates with noise of the server; expected this key absent",
                         None =>
                             "expected noise_domain = \"modular\"; an earlier version made this round and added its noise after it \
                              had lifted the sum, so the run cannot go on: start a new one",

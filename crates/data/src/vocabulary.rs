@@ -128,7 +128,7 @@ mod tests {
         check(b"\n \n", "v.txt holds no words");
         check(
             b"a\nb\x1b[2J\n",
-            "v.txt, line 2: word: expected no control characters, got \"b\\u{1b}[2J\"",
+            "v.txt, line 2: word: expected a word without control characters, got \"b\\u{1b}[2J\"",
         );
         let error = parse_tokenizer(Path::new("t.json"), b"{".to_vec(), None, None).unwrap_err();
         assert!(

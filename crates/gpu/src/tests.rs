@@ -375,12 +375,12 @@ fn what_the_engine_does_not_know_is_an_error_that_names_the_key() {
     let gemma = r#"{"family":"llama","layers":1,"width":4,"heads":1,"inner":4,"output_norms":true}"#;
     assert_eq!(
         refused(gemma, r#"{"algorithm": "fedavg", "learning_rate": 0.5}"#),
-        "configuration key `model.output_norms`: expected no such key on a GPU, got a value"
+        "configuration key `model.output_norms`: expected this key absent on a GPU, got a value"
     );
     let capped = r#"{"family":"llama","layers":1,"width":4,"heads":1,"inner":4,"soft_caps":{"logits":30.0}}"#;
     assert_eq!(
         refused(capped, r#"{"algorithm": "fedavg", "learning_rate": 0.5}"#),
-        "configuration key `model.soft_caps`: expected no such key on a GPU, got a value"
+        "configuration key `model.soft_caps`: expected this key absent on a GPU, got a value"
     );
     // More text than the engine took memory for, and a token outside the vocabulary.
     let settings = settings(r#""batch_size": 2, "learning_rate": 0.5"#);

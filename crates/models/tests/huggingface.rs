@@ -187,13 +187,13 @@ fn what_no_model_here_computes_is_refused_by_name() {
             "llama",
             "quantization_config",
             serde_json::json!({"bits": 4}),
-            "`quantization_config` in config.json: expected no such key, got {\"bits\":4}",
+            "`quantization_config` in config.json: expected this key absent, got {\"bits\":4}",
         ),
         (
             "gemma",
             "final_logit_softcapping",
             Value::from(30.0),
-            "`final_logit_softcapping` in config.json: expected no such key, got 30",
+            "`final_logit_softcapping` in config.json: expected this key absent, got 30",
         ),
         (
             "llama",
@@ -232,7 +232,7 @@ fn what_no_model_here_computes_is_refused_by_name() {
             "gemma3",
             "rope_parameters",
             serde_json::json!({"sliding_attention": {"rope_type": "linear", "factor": 2.0}}),
-            "`rope_parameters.sliding_attention` in config.json: expected no scaling of the layers that attend to a window",
+            "`rope_parameters.sliding_attention` in config.json: expected the layers that attend to a window without scaling",
         ),
         (
             "gemma3",
@@ -250,7 +250,7 @@ fn what_no_model_here_computes_is_refused_by_name() {
             "gemma",
             "query_pre_attn_scalar",
             Value::from(256),
-            "`query_pre_attn_scalar` in config.json: expected no such key, got 256",
+            "`query_pre_attn_scalar` in config.json: expected this key absent, got 256",
         ),
         (
             "gemma3",
@@ -262,7 +262,7 @@ fn what_no_model_here_computes_is_refused_by_name() {
             "llama",
             "partial_rotary_factor",
             Value::from(0.5),
-            "`partial_rotary_factor` in config.json: expected 1.0 or no such key, got 0.5",
+            "`partial_rotary_factor` in config.json: expected 1.0 or this key absent, got 0.5",
         ),
         (
             "qwen3",

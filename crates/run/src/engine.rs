@@ -68,8 +68,7 @@ impl EngineConfig {
             return Err(RunError::value("engine.users", expected, users));
         }
         if task.aggregation.is_some() {
-            let expected =
-                "no table beside `engine`: updates that a secure sum encodes are trained on the processor";
+            let expected = "this table absent beside `engine`: updates that a secure sum encodes are trained on the processor";
             return Err(RunError::value("aggregation", expected, "one"));
         }
         Ok(undertone_gpu::check(&task.model, &task.user_update, precision)?)

@@ -164,7 +164,7 @@ impl Vocab {
                 return Err(bad(line, "one word per line", quoted(word)));
             }
             if word.contains(char::is_control) {
-                return Err(bad(line, "no control characters", quoted(word)));
+                return Err(bad(line, "a word without control characters", quoted(word)));
             }
             if words.len() == MAX_VOCABULARY_WORDS {
                 let expected = format!("at most {MAX_VOCABULARY_WORDS} words");
@@ -391,7 +391,7 @@ mod tests {
         check(b"\n \n", Err("expected words, got an empty list"));
         check(
             b"a\nb\x1b[2J\n",
-            Err("line 2: word: expected no control characters, got \"b\\u{1b}[2J\""),
+            Err("line 2: word: expected a word without control characters, got \"b\\u{1b}[2J\""),
         );
         let long = "x".repeat(1 << 20) + " y";
         check(long.as_bytes(), Err("xxx…\""));

@@ -14,6 +14,7 @@ mod deploy;
 mod determinism;
 #[cfg(target_os = "linux")]
 mod embed;
+mod examples;
 mod export;
 mod federated;
 mod ftrl;

@@ -87,7 +87,12 @@ impl RunHead {
                     (true, Some(bits)) => Some(beside(bits, lane_bits)?),
                     (false, None) => None,
                     (true, None) => return kind("a sum of bits for adaptive clipping", "none"),
-                    (false, Some(_)) => return kind("no sum of bits without adaptive clipping", "one"),
+                    (false, Some(_)) => {
+                        return kind(
+                            "users without a sum of bits, since no clip norm adapts",
+                            "users with one",
+                        );
+                    }
                 };
                 Ok(Checked::Raw(whole(sum)?, bits))
             }

@@ -165,7 +165,7 @@ fn a_sum_of_another_bound_or_kind_is_refused_before_any_noise() {
                 let (sum, bits) = (sum_of(opened, 0.01), Some(sum_of(opened, 0.01)));
                 gathered(RoundSum::Users { sum, bits })
             },
-            "no sum of bits",
+            "users without a sum of bits",
         ),
         (
             &|opened| {

@@ -59,7 +59,9 @@ impl Private {
         match (self.max_epsilon, self.uncountable()) {
             (Some(max), Some(why)) => Err(CoordinatorError::value(
                 "privacy.max_epsilon",
-                format!("no budget for everything together, because it cannot be computed. {why}"),
+                format!(
+                    "this key absent, because the epsilon of everything together cannot be computed. {why}"
+                ),
                 max,
             )),
             _ => Ok(()),

@@ -84,15 +84,15 @@ impl PrivacyPlan {
         }
         let refuse = |expected: &str| Err(CoordinatorError::value("audit", expected, "some"));
         if !self.is_private() {
-            return refuse("no lane and no probes in a run without [privacy]");
+            return refuse("neither lane nor probes in a run without [privacy]");
         }
         if self.encoding.is_some() {
-            return refuse("no lane and no probes beside [aggregation]");
+            return refuse("neither lane nor probes beside [aggregation]");
         }
         if !matches!(self.estimator, Estimator::FixedDenominator { .. }) {
             // PRIVACY: the lane would be divided by the users' weight, and tell of it.
             return refuse(
-                "no lane and no probes where the average is divided by a weight that depends on the users",
+                "neither lane nor probes where the average is divided by a weight that depends on the users",
             );
         }
         let groups = match self.round(0).clipping {

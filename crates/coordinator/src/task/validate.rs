@@ -150,8 +150,7 @@ impl TaskConfig {
                 let (key, privacy) = (key("noise_multiplier"), self.privacy.as_ref());
                 require(privacy.is_some(), &key, "a [privacy] table", z)?;
                 let chosen = privacy.is_some_and(|privacy| privacy.target_epsilon.is_some());
-                let expected =
-                    "no noise multiplier, since privacy.target_epsilon chooses one for the whole run";
+                let expected = "this key absent, since privacy.target_epsilon chooses one noise multiplier for the whole run";
                 require(!chosen, &key, expected, z)?;
             }
             if point.clip_norm.is_none() && point.noise_multiplier.is_none() {

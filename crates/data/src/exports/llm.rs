@@ -94,7 +94,7 @@ impl People<'_> {
         let user = match person {
             Some((_, user)) if has_column => user,
             Some(_) => {
-                let expected = "no such field, since the first conversation lacks it (--user-column names the field of the person)";
+                let expected = "this field absent, since the first conversation lacks it (--user-column names the field of the person)";
                 return Err(bad(sink, expected.to_owned(), "one"));
             }
             None if has_column => {
@@ -290,7 +290,7 @@ mod tests {
         let others = OPENAI.replace("\"user_id\": \"ada\", ", "");
         let error = Export::file(ExportKind::LlmChats, "a.jsonl", others.as_bytes()).error();
         assert!(
-            error.contains("a.jsonl, line 2: \"user_id\": expected no such field"),
+            error.contains("a.jsonl, line 2: \"user_id\": expected this field absent"),
             "{error}"
         );
         let error = Export::file(ExportKind::LlmChats, "a.jsonl", b"{\"prompt\": \"a\"}").error();

@@ -160,7 +160,7 @@ impl Shape {
             ),
         ] {
             if is_set {
-                return Err(unusable(key, "no such key", "a value"));
+                return Err(unusable(key, "this key absent", "a value"));
             }
         }
         let (base, is_gradient) = (Frame::common_at(trained.len()), algorithm != Algorithm::FedAvg);

@@ -33,7 +33,7 @@ pub fn fix_rates(run_dir: &Path, task: &mut TaskConfig) -> Result<()> {
         ));
     }
     if task.aggregation.is_some() {
-        let expected = "no table where canaries have text: more users move floors and rotations";
+        let expected = "this table absent where canaries have text: more users move floors and rotations";
         return Err(RunError::value("aggregation", expected, "a table"));
     }
     if !task.estimator.is_fixed() {

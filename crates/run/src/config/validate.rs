@@ -102,12 +102,12 @@ impl AuditConfig {
             return Err(RunError::value("user_update.group_size", expected, examples));
         }
         let refuse = |key: &str, expected: &str, got: &str| Err(RunError::value(key, expected, got));
-        if !task.schedule.is_empty() || task.estimate.is_some() {
-            return refuse(
-                "schedule",
-                "no [[schedule]] and no [estimate] beside `audit.lane`",
-                "a table",
-            );
+        let tables = [
+            ("schedule", !task.schedule.is_empty()),
+            ("estimate", task.estimate.is_some()),
+        ];
+        if let Some((key, _)) = tables.into_iter().find(|(_, is_set)| *is_set) {
+            return refuse(key, "this table absent beside `audit.lane`", "one");
         }
         let by_schema = (task.privacy.as_ref()).is_some_and(|privacy| privacy.mechanism.is_some());
         if !by_schema && task.cohort.sampling != Sampling::Poisson {

@@ -59,7 +59,7 @@ impl<'a> Run<'a> {
         }
         let randomness = randomness(config.seed)?;
         if ranks.size() > 1 && config.task.aggregation.is_some() {
-            let expected = "no [aggregation] in a run of several processes";
+            let expected = "this table absent in a run of several processes";
             return Err(RunError::value("aggregation", expected, "one"));
         }
         let identity = ModelIdentity::new(model.as_ref());

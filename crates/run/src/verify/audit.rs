@@ -78,7 +78,7 @@ fn made_again(
     let Subject::Run(config) = &run.subject else {
         return Err(RunError::value(
             AUDIT_FILE,
-            "no such file in an exported task",
+            "this file absent from an exported task",
             "one",
         ));
     };

@@ -41,7 +41,7 @@ pub(super) fn stated(file: &TaskFile, record: &ServiceRecord, ledger: Option<&Le
     }
     if (level == IdentityLevel::Dev) != record.issuers.is_empty() {
         let expected = match level {
-            IdentityLevel::Dev => "no issuer",
+            IdentityLevel::Dev => "an empty list",
             IdentityLevel::Certificate | IdentityLevel::Attested => "the key of an issuer",
         };
         check.problem(format!(

@@ -224,7 +224,9 @@ fn check_examples(run: &Run<'_>, index: usize, check: &mut Check) {
     let Some(group_size) = group_size else {
         if entry.examples.is_some() {
             let place = place("examples");
-            check.problem(format!("{place}: a run without a group size has no such value"));
+            check.problem(format!(
+                "{place}: a run without a group size has this value absent"
+            ));
         }
         return;
     };
@@ -251,7 +253,7 @@ fn check_digests(run: &Run<'_>, index: usize, check: &mut Check) {
     let (model, released) = (&entry.parameters_sha256, &entry.released_sha256);
     if model.is_some() == external {
         let expected = if external {
-            "no such value in a session"
+            "this value absent in a session"
         } else {
             "a digest"
         };
@@ -261,12 +263,12 @@ fn check_digests(run: &Run<'_>, index: usize, check: &mut Check) {
     if released.as_ref().map(digits) != external.then_some(true) {
         let expected = match external {
             true => "64 hexadecimal digits",
-            false => "no such value outside of sessions",
+            false => "this value absent outside of sessions",
         };
         check.wrong(place("released_sha256"), expected, shown(released.as_ref()));
     }
     if entry.summed_on_device && !external {
-        let expected = "no such value outside of sessions";
+        let expected = "this value absent outside of sessions";
         check.wrong(place("summed_on_device"), expected, "true");
     }
 }
@@ -277,7 +279,9 @@ fn check_survivors(run: &Run<'_>, index: usize, check: &mut Check) {
     let Some(encoding) = run.plan.encoding() else {
         if entry.survivors.is_some() || entry.abandoned {
             let place = place("survivors");
-            check.problem(format!("{place}: a run without [aggregation] has no such value"));
+            check.problem(format!(
+                "{place}: a run without [aggregation] has this value absent"
+            ));
         }
         return;
     };

@@ -51,11 +51,8 @@ pub(super) fn bring(from: &Path, to: &dyn Blobs, rows: &[TaskRow]) -> Result<()>
         {
             return Err(refused(
                 "the store of objects",
-                &format!(
-                    "no head of task {} beyond round {}",
-                    row.task.name, row.head_round
-                ),
-                "one: a service went on there after this backup",
+                &format!("heads of task {} up to round {}", row.task.name, row.head_round),
+                "a later one: a service went on there after this backup",
             ));
         }
         for round in 0..=row.head_round {

@@ -102,7 +102,7 @@ fn differs(wanted: &BTreeMap<String, String>, found: &BTreeMap<String, String>) 
         return Err(refused(path, "the file of the manifest", got));
     }
     match found.keys().find(|path| !wanted.contains_key(*path)) {
-        Some(path) => Err(refused(path, "no file that the manifest does not name", "one")),
+        Some(path) => Err(refused(path, "a file that the manifest names", "another one")),
         None => Ok(()),
     }
 }

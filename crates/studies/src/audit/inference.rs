@@ -62,7 +62,7 @@ pub fn user_inference(
     let of_this_run = file.config.holdback();
     let fraction = match request.holdback {
         Some(_) if of_this_run > 0.0 => {
-            let expected = "no such option for a run that holds texts back itself";
+            let expected = "this option absent for a run that holds texts back itself";
             return Err(RunError::value("--holdback", expected, of_this_run));
         }
         Some(fraction) if !(fraction > 0.0 && fraction < 1.0) => {

@@ -78,7 +78,11 @@ impl LaneInputs<'_> {
             ));
         }
         if task.aggregation.is_some() {
-            return refuse("aggregation", "no table in an audit of the mechanism", "a table");
+            return refuse(
+                "aggregation",
+                "this table absent in an audit of the mechanism",
+                "a table",
+            );
         }
         if !matches!(task.clip, ClipConfig::Flat { .. }) {
             return refuse("clip.kind", "`flat` in an audit of the mechanism", "another kind");
@@ -94,8 +98,12 @@ impl LaneInputs<'_> {
                 "another average",
             );
         }
-        if !task.schedule.is_empty() || task.estimate.is_some() {
-            return refuse("schedule", "no [[schedule]] and no [estimate]", "a table");
+        let tables = [
+            ("schedule", !task.schedule.is_empty()),
+            ("estimate", task.estimate.is_some()),
+        ];
+        if let Some((key, _)) = tables.into_iter().find(|(_, is_set)| *is_set) {
+            return refuse(key, "this table absent in an audit of the mechanism", "one");
         }
         Ok(())
     }

@@ -81,7 +81,7 @@ impl Sweep {
             return Err(RunError::missing("private", expected).into());
         };
         if !self.config.seeds.is_empty() {
-            let expected = "no seeds in a private sweep, whose secrets come from the operating system";
+            let expected = "this key absent in a private sweep, whose secrets come from the operating system";
             return Err(RunError::value("seeds", expected, format!("{:?}", self.config.seeds)).into());
         }
         let folder = self.folder(&options.out);

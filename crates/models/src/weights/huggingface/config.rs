@@ -128,8 +128,8 @@ impl Config {
                 .filter(|value| !allowed.contains(&&shown(value)[..]))
             {
                 let expected = match allowed {
-                    [] => "no such key".to_owned(),
-                    allowed => format!("{} or no such key", allowed[0]),
+                    [] => "this key absent".to_owned(),
+                    allowed => format!("{} or this key absent", allowed[0]),
                 };
                 return Fields::refuse(key, expected, value);
             }
@@ -437,7 +437,7 @@ fn query_scalar(family: Family, fields: Fields<'_>, head_width: Option<usize>) -
             Ok(Some(scalar).filter(|_| head_width != Some(scalar)))
         }
         (_, None) => Ok(None),
-        (_, Some(scalar)) => Err(config_error(KEY, "no such key", scalar.to_string())),
+        (_, Some(scalar)) => Err(config_error(KEY, "this key absent", scalar.to_string())),
     }
 }
 
@@ -450,7 +450,7 @@ fn soft_cap(family: Family, fields: Fields<'_>, key: &str, usual: f64) -> Result
         (Family::Gemma2 | Family::Gemma3, Some(cap)) => {
             Err(config_error(key, "a number above 0", cap.to_string()))
         }
-        (_, Some(cap)) => Err(config_error(key, "no such key", cap.to_string())),
+        (_, Some(cap)) => Err(config_error(key, "this key absent", cap.to_string())),
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) fn check(task: &TaskConfig) -> Result<()> {
         .iter()
         .any(|(_, fraction)| *fraction > 0.0)
     {
-        let expected = "no users that drop out, or the natural battery";
+        let expected = "fractions of 0, or the natural battery";
         return Err(RunError::value("aggregation.dropout", expected, "some"));
     }
     Ok(())

@@ -324,7 +324,10 @@ fn a_changed_setting_population_or_model_is_named() {
         "task.toml",
         "attested",
         "dev",
-        &[identifier, "expected no issuer with identity = \"dev\", got 1"],
+        &[
+            identifier,
+            "expected an empty list with identity = \"dev\", got 1",
+        ],
     );
     replaced(
         "task.toml",

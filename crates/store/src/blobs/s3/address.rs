@@ -33,7 +33,7 @@ impl Address {
             .ok_or_else(|| refused(FORM, "another form"))?;
         if rest.contains('@') {
             return Err(refused(
-                "no secret in the address; credentials come from the environment or a file",
+                "an address without a secret; credentials come from the environment or a file",
                 "a text with '@'",
             ));
         }

@@ -51,7 +51,7 @@ pub(super) fn read(family: Family, fields: Fields<'_>, longest: usize) -> Result
         Some((name, value)) => match setting(fields, Some((name.clone(), value)), longest, named_local)? {
             (base, None) => base,
             (_, Some(_)) => {
-                return Fields::refuse(&name, "no scaling of the layers that attend to a window", value);
+                return Fields::refuse(&name, "the layers that attend to a window without scaling", value);
             }
         },
     };

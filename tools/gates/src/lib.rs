@@ -1,0 +1,26 @@
+//! Gates of the repository: rules of the architecture that the compiler does not check.
+//!
+//! Each gate is a function from parsed sources to findings. Its tests plant a violation below a line `#[cfg(test)] mod tests;`, which a
+//! reader of lines would take for the end of the file, and a near miss that is right. `tests/it` asks each gate about the whole tree.
+//!
+//! The package uses no package of the product, so it is built in seconds.
+
+#![forbid(unsafe_code)]
+
+mod calls;
+mod circles;
+mod expectations;
+mod module;
+mod purity;
+mod reference;
+mod source;
+
+pub use calls::{noise_outside_of_the_head, planted_errors, printing};
+pub use circles::{Circle, circles};
+pub use expectations::empty_expectations;
+pub use module::{Module, read_crate};
+pub use purity::impurities;
+pub use source::{Finding, Source};
+
+#[cfg(test)]
+mod testing;
