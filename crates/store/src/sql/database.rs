@@ -19,8 +19,8 @@ use crate::{
     TaskRow, Unpublished, rules,
 };
 
-/// Max number of reading connections that wait for the next reader.
-const MAX_IDLE_READERS: usize = 4;
+/// Max number of reading connections that wait for the next reader. A new one reads the schema first, which costs as much as ten reads.
+const MAX_IDLE_READERS: usize = 16;
 
 /// The connections of a database.
 pub(crate) trait Connect: Send + Sync {
