@@ -5,7 +5,7 @@ mod device;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use undertone_mechanisms::{RawSum, fault::planted};
+use undertone_mechanisms::RawSum;
 
 use crate::clip::{ClipReport, Clipping, Scalings};
 use crate::error::{AggregationError, Result};
@@ -224,7 +224,6 @@ impl BoundedSum {
 
     fn measure_by<'a>(&'a self, clipping: &Clipping, update: &'a [f32], weight: f64) -> Result<Measured<'a>> {
         check_weight(weight)?;
-        let clipping = if planted("M01") { &Clipping::None } else { clipping };
         let scalings = clipping.scalings(&self.bound.layout, update, weight);
         Ok(Measured {
             sum: self,

@@ -6,8 +6,6 @@ mod norm;
 
 use std::ops::Range;
 
-use undertone_mechanisms::fault::planted;
-
 use crate::error::{AggregationError, Result, check_len, ensure};
 use crate::layout::{Block, ParamLayout};
 use crate::sum::{UPDATE_LIMIT, out_of_range};
@@ -162,10 +160,6 @@ impl Clipping {
             let len = spans.iter().map(Range::len).sum();
             let slack = kernel::slack(len) + spans.len() as f64 * f64::EPSILON;
             let short = Scaling::of_short(square, slack, bound, weight);
-            let short = match planted("M04") && square.is_nan() {
-                true => Scaling::of_short(0.0, 0.0, bound, weight),
-                false => short,
-            };
             let scaling =
                 short.unwrap_or_else(|| Scaling::of_norm(&ExactNorm::of(update, &spans), bound, weight));
             if bound >= UPDATE_LIMIT && scaling.leaves_range() {
@@ -260,7 +254,7 @@ impl Displacement<'_> {
             None => kernel::squared_norm(&self.x[span.clone()]),
         };
         let total: f64 = spans.iter().map(square).sum();
-        if total.is_finite() || planted("M04") && total.is_nan() {
+        if total.is_finite() {
             Ok(total)
         } else {
             Err(self.not_finite(spans))

@@ -30,7 +30,6 @@ pub use round::{Encoder, RoundEncoding};
 pub use server_noise::NoiseDomain;
 pub use settings::{EncodingKind, EncodingSize, Levels, MeanSquaredError, Sensitivity};
 
-use undertone_mechanisms::fault::planted;
 use undertone_mechanisms::{ClientNoise, ClientNoisedSum, NoiseKey};
 
 use self::binomial::Quantisation;
@@ -150,7 +149,7 @@ impl Encoding {
             centre,
             honest_modulus: modulus(min_modulus)?,
             min_modulus: modulus(min_modulus)?,
-            modulus: modulus(min_modulus.next_power_of_two() >> if planted("M08") { 4 } else { 0 })?,
+            modulus: modulus(min_modulus.next_power_of_two())?,
             client_noise: None,
         };
         encoding.client_noise = encoding.make_client_noise()?;

@@ -1,6 +1,5 @@
 //! Estimators of the weighted average update, with the sensitivity that each one has.
 
-use undertone_mechanisms::fault::planted;
 use undertone_mechanisms::{Denominator, RawAverage, RawSum};
 
 use crate::error::{Result, positive};
@@ -70,7 +69,6 @@ impl Estimator {
     pub fn denominator(&self) -> Result<Denominator> {
         Ok(match *self {
             Self::Exact => Denominator::ObservedWeight,
-            Self::FixedDenominator { .. } if planted("M09") => Denominator::FlooredWeight(1.0),
             Self::FixedDenominator { expected_weight } => {
                 Denominator::Fixed(positive("expected_weight", expected_weight)?)
             }

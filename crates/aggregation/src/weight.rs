@@ -1,7 +1,5 @@
 //! The weight of one user in the average.
 
-use undertone_mechanisms::fault::planted;
-
 use crate::error::{Result, ensure};
 
 /// Weights are multiples of `2^-28`, so that weight times `f32` is exact in `f64`.
@@ -23,14 +21,13 @@ const WEIGHT_STEPS: f64 = (1u64 << 28) as f64;
 /// ```
 #[must_use]
 pub fn user_weight(examples: u64, weight_cap: f64) -> f64 {
-    let most = if planted("M03") { 3.0 } else { 1.0 };
-    truncate_weight((examples as f64 / weight_cap).clamp(0.0, most))
+    truncate_weight((examples as f64 / weight_cap).clamp(0.0, 1.0))
 }
 
 /// Refuses weights outside `[0, 1]`, NaN among them.
 pub(crate) fn check_weight(weight: f64) -> Result<()> {
     // PRIVACY: the sensitivities hold for weights up to 1 only.
-    let holds = (0.0..=1.0).contains(&weight) || planted("M03") && (0.0..4.0).contains(&weight);
+    let holds = (0.0..=1.0).contains(&weight);
     ensure(holds, "weight", "between 0 and 1", weight).map(drop)
 }
 

@@ -14,7 +14,7 @@ use crate::random::{Purpose, Randomness};
 use crate::record::LedgerEntry;
 use crate::sampling::Sampling;
 use crate::task::TaskConfig;
-use undertone_mechanisms::{draws, fault::planted};
+use undertone_mechanisms::draws;
 
 /// The cohorts of a run, and the participation schema that they keep to.
 ///
@@ -152,20 +152,11 @@ impl Cohorts {
                 kept,
                 microbatch,
             } => {
-                let rate = if planted("M16") {
-                    2.0 * *probability
-                } else {
-                    *probability
-                };
-                let sampled = kept.sample(rate, &mut generator);
+                let sampled = kept.sample(*probability, &mut generator);
                 let mut users: Vec<usize> = sampled.iter().map(|&(user, _)| user).collect();
                 users.dedup();
                 microbatches = Some(kept.microbatches(&sampled, *microbatch));
                 users
-            }
-            Scheme::Poisson { probability } if planted("M14") => {
-                let size = (self.users as f64 * *probability).round() as usize;
-                draws::fixed_size(self.users, size, &mut generator)
             }
             Scheme::Poisson { probability } => draws::poisson(self.users, *probability, &mut generator),
             Scheme::FixedSize { size, names } => match &self.policy {

@@ -6,7 +6,6 @@
 
 mod check;
 mod end;
-mod faults;
 mod replay;
 mod round;
 
@@ -15,7 +14,7 @@ use std::sync::Arc;
 
 use undertone_accounting::participation::Participation;
 use undertone_aggregation::{Bound, Encoding, NonFinite};
-use undertone_mechanisms::{MechanismError, NoisedAverage, fault::planted};
+use undertone_mechanisms::{MechanismError, NoisedAverage};
 use undertone_models::SequenceModel;
 use undertone_present::numbers::hex;
 
@@ -137,8 +136,6 @@ impl RunHead {
     ) -> Result<Self> {
         // PRIVACY: what was spent is what the ledger says, not what the configuration would have planned.
         let mut account = Account::new(&self.task, &self.plan)?;
-        // The planted error M23 makes the last round again, with other parameters.
-        let ledger = &ledger[..ledger.len() - usize::from(planted("M23") && !ledger.is_empty())];
         for entry in ledger {
             account.add(entry)?;
         }
@@ -222,17 +219,16 @@ impl RunHead {
     ///
     /// # Errors
     /// The errors of [`close`](Self::close). The round is also refused where the bounds of the lane are not those of [`Opened::lane`].
+    #[expect(clippy::needless_pass_by_value, reason = "an opened round is closed once")]
     pub fn close_beside(
         mut self,
-        mut opened: Opened,
+        opened: Opened,
         gathered: Gathered,
         lane: Option<LaneSum>,
         fresh: &RoundEntropy,
         ended: &mut dyn FnMut(Step),
     ) -> Result<Next, CloseError> {
-        let Gathered { mut sum, who, .. } = gathered;
-        let (of_sum, exact) = (faults::key_of(&mut sum), faults::exact_bits(&mut sum, &self.plan));
-        let fresh = of_sum.as_ref().unwrap_or(fresh);
+        let Gathered { sum, who, .. } = gathered;
         let ready = self
             .named_once(&who)
             .and_then(|()| self.ready(&opened, sum, lane, fresh));
@@ -246,7 +242,6 @@ impl RunHead {
             }
         };
         let noise_key = self.noise.key_id()?;
-        faults::scale_noise(&mut opened.plan, who.names.len(), &self.plan);
         let (mut average, mut bits) = self.finish(checked, &opened)?;
         let mut lane = (average.as_mut()).and_then(|average| average.split_off(self.plan.layout().len()));
         if let (Some(lane), Some(bits)) = (&mut lane, &mut bits) {
@@ -261,7 +256,7 @@ impl RunHead {
         let quarantined = self.apply(average.as_ref(), &opened)?;
         let average = self.given_out(average, &opened);
         if let (Some(clip), Some(bits)) = (&mut self.clip, bits) {
-            clip.observe(exact.unwrap_or(bits));
+            clip.observe(bits);
         }
         ended(Step::Server);
         self.spending = spending;

@@ -4,7 +4,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::participation::ParticipationKey;
-use undertone_mechanisms::{draws, fault::planted};
+use undertone_mechanisms::draws;
 
 /// An example by its user and its place among that user's examples.
 pub type Example = (usize, usize);
@@ -51,7 +51,7 @@ impl KeptExamples {
     /// The choice that the key makes among users with these numbers of examples.
     #[must_use]
     pub fn new(examples: &[u32], group_size: u32, key: &ParticipationKey) -> Self {
-        let group_size = group_size as usize + usize::from(planted("M25"));
+        let group_size = group_size as usize;
         let mut starts = vec![0];
         for &available in examples {
             starts.push(starts[starts.len() - 1] + (available as usize).min(group_size) as u64);
@@ -83,7 +83,6 @@ impl KeptExamples {
     #[must_use]
     pub fn sample(&self, p: f64, generator: &mut impl Rng) -> Vec<Example> {
         let total = self.starts[self.starts.len() - 1];
-        let drawn_anew = if planted("M24") { generator.next_u64() } else { 0 };
         let mut kept: Option<(usize, Vec<usize>)> = None;
         draws::poisson(total as usize, p, generator)
             .into_iter()
@@ -92,7 +91,6 @@ impl KeptExamples {
                 let user = self.starts.partition_point(|&start| start <= number) - 1;
                 let of_user = match kept.take() {
                     Some((known, of_user)) if known == user => of_user,
-                    _ if planted("M24") => self.choice(user, user as u64 ^ drawn_anew),
                     _ => self.of(user),
                 };
                 let example = of_user[(number - self.starts[user]) as usize];

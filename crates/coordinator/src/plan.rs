@@ -25,7 +25,6 @@ use undertone_accounting::{
 };
 use undertone_aggregation::{Clipping, Encoding, Estimator, ParamLayout};
 use undertone_mechanisms::FRACTION_BITS;
-use undertone_mechanisms::fault::planted;
 
 use crate::error::{CoordinatorError, Result};
 use crate::record::GuaranteeRecord;
@@ -340,9 +339,6 @@ impl PrivacyPlan {
                     clip_norms: norms.iter().map(|norm| norm * clip_norm / total).collect(),
                 }
             }
-            (ClipConfig::PerLayer { .. }, Some(clip_norm)) if planted("M02") => Clipping::PerLayer {
-                clip_norms: vec![clip_norm; self.layout.groups().len()],
-            },
             (ClipConfig::PerLayer { .. }, Some(clip_norm)) => {
                 Clipping::per_layer_equal(clip_norm, self.layout.groups().len())
             }
@@ -396,7 +392,7 @@ impl PrivacyPlan {
     /// PRIVACY: replacing one user removes one update and adds another, so the sensitivity under replace-one adjacency,
     /// the relation of fixed-size sampling, is twice that of Lemma 1. A participation schema speaks of zeroing one out.
     fn changes(&self) -> f64 {
-        if self.sampling == Sampling::FixedSize && !self.by_schema && !planted("M12") {
+        if self.sampling == Sampling::FixedSize && !self.by_schema {
             2.0
         } else {
             1.0

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use undertone_aggregation::{Added, ClipReport, Clipping, NonFinite, ParamLayout};
-use undertone_mechanisms::fault::planted;
 use undertone_models::{SequenceModel, SequenceWorker};
 use undertone_text::SpecialIds;
 
@@ -189,8 +188,6 @@ impl LocalWorker {
         let lesson = Lesson::new(examples, order, task.settings);
         let (drawn, weight) = (lesson.examples().len(), lesson.weight(task.settings));
         let trained = match task.settings.algorithm {
-            // The update of the user before is still there.
-            _ if planted("M28") && drawn < 2 => Ok((0, 0.0, None)),
             Algorithm::FedAvg => self.fedavg(lesson, task),
             Algorithm::FedSgd => self.fedsgd(lesson.examples(), task),
             Algorithm::Uls => self.uls(lesson.examples(), task),
@@ -201,7 +198,7 @@ impl LocalWorker {
             )),
         };
         let discarded = match &trained {
-            Err(error) => task.non_finite == NonFinite::Zero && error.is_overflow() && !planted("M05"),
+            Err(error) => task.non_finite == NonFinite::Zero && error.is_overflow(),
             Ok(_) => false,
         };
         let (tokens, loss_sum, projected) = if discarded {
@@ -246,11 +243,7 @@ impl LocalWorker {
     }
 
     fn fedavg(&mut self, lesson: Lesson<'_>, task: &LocalTask<'_>) -> Result<Trained> {
-        match planted("M29") {
-            // A part of the last user's step is carried on.
-            true => carry(&mut self.parameters, task.theta),
-            false => self.parameters.copy_from_slice(task.theta),
-        }
+        self.parameters.copy_from_slice(task.theta);
         let learning_rate = task.settings.learning_rate() as f32;
         let (mut tokens, mut loss_sum) = (0, 0.0);
         let mut last = ClipReport {
@@ -296,12 +289,5 @@ impl LocalWorker {
         let step = -(task.settings.learning_rate() / tokens.max(1) as f64) as f32;
         self.parameters.iter_mut().for_each(|total| *total *= step);
         Ok((tokens, loss_sum, None))
-    }
-}
-
-/// The planted error M29: the training of a user starts with half of the update of the user before.
-fn carry(parameters: &mut [f32], theta: &[f32]) {
-    for (parameter, start) in parameters.iter_mut().zip(theta) {
-        *parameter = start + 0.5 * *parameter;
     }
 }

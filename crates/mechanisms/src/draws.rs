@@ -4,8 +4,6 @@
 
 use rand_core::Rng;
 
-use crate::fault::planted;
-
 /// Draws every user of `0..population` independently with probability `q`; ascending.
 ///
 /// The probability realised is `q` rounded **down** to a multiple of 2^-64, so the accountant's `q` is an upper bound.
@@ -13,7 +11,6 @@ pub fn poisson(population: usize, q: f64, generator: &mut impl Rng) -> Vec<usize
     if q >= 1.0 {
         return (0..population).collect();
     }
-    let q = if planted("M15") { 1.5 * q } else { q };
     // PRIVACY: an integer comparison; `q * 2^64` is exact in f64, and the cast truncates.
     let threshold = (q * 18_446_744_073_709_551_616.0) as u64;
     (0..population)

@@ -20,7 +20,6 @@
 //! | [`NoiseStream`] | correlated noise in `f32`, for simulations |
 //! | [`toeplitz`] | Toeplitz matrices as power series |
 //! | [`audit`] | checks of a run against its neighbour, on sums that stay unreadable |
-//! | [`fault`] | planted errors for tests of audits |
 //!
 //! # Notes
 //!
@@ -44,7 +43,6 @@ mod blt;
 mod client_noise;
 pub mod draws;
 mod error;
-pub mod fault;
 mod iterates;
 mod loss;
 mod mechanism;

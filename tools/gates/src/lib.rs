@@ -11,6 +11,7 @@ mod calls;
 mod circles;
 mod expectations;
 mod module;
+mod mutants;
 mod purity;
 mod reference;
 mod source;
@@ -19,6 +20,7 @@ pub use calls::{noise_outside_of_the_head, planted_errors, printing};
 pub use circles::{Circle, circles};
 pub use expectations::empty_expectations;
 pub use module::{Module, read_crate};
+pub use mutants::{Edit, Mutant, Mutants};
 pub use purity::impurities;
 pub use source::{Finding, Source};
 

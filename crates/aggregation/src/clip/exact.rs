@@ -3,7 +3,7 @@
 //! The rule and its proof are with [`BoundedSum`](crate::BoundedSum), in whose words `q`, `N`, `L` and `f` are used here. Values
 //! that share a clip norm share a factor. Every path of the processor gives the same integers, because nothing is rounded.
 
-use undertone_mechanisms::{FRACTION_BITS, fault::planted};
+use undertone_mechanisms::FRACTION_BITS;
 use undertone_simd::vectorised;
 
 use super::norm::{ExactNorm, magnitude};
@@ -83,20 +83,10 @@ impl Scaling {
     /// Adds the scaled values to a part of a sum; whether any place overflowed.
     pub(crate) fn add(self, sum: &mut [i64], values: &[f32]) -> bool {
         match self.factor == 1 << FACTOR_BITS {
-            true if planted("M06") => add_nearest(sum, values),
             true => add_whole(sum, values, self.halvings),
             false => add_scaled(sum, values, self.factor, self.halvings),
         }
     }
-}
-
-/// The planted error M06: rounds to the nearest step instead of toward zero.
-fn add_nearest(sum: &mut [i64], values: &[f32]) -> bool {
-    let steps = f64::from(FRACTION_BITS).exp2();
-    for (place, &value) in sum.iter_mut().zip(values) {
-        *place = place.wrapping_add((f64::from(value) * steps).round() as i64);
-    }
-    false
 }
 
 vectorised! {

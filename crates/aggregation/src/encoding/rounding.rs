@@ -1,7 +1,6 @@
 //! Stochastic rounding onto the integers, and rounding again until the norm is within its bound.
 
 use undertone_mechanisms::UniformWords;
-use undertone_mechanisms::fault::planted;
 use undertone_simd::vectorised;
 
 use crate::error::{AggregationError, Result};
@@ -56,9 +55,6 @@ pub(super) fn round_within(
     bound: u128,
     mut put: impl FnMut(usize, &[i32]) -> Result<()>,
 ) -> Result<()> {
-    if planted("M07") {
-        return round_away(values, placement, put);
-    }
     for number in 0..ATTEMPTS {
         // PRIVACY: the sensitivity is this comparison.
         if attempt(values, placement, words, number, &mut put)? <= bound {
@@ -79,19 +75,6 @@ pub(super) fn round_within(
         norm: (squares as f64).sqrt(),
         bound: (bound as f64).sqrt(),
     })
-}
-
-/// The planted error M07: rounds away from zero, and compares no norm.
-fn round_away(
-    values: &[f32],
-    placement: Placement,
-    mut put: impl FnMut(usize, &[i32]) -> Result<()>,
-) -> Result<()> {
-    for (block, values) in values.chunks(BLOCK).enumerate() {
-        let away = |x: &f32| (x * placement.shrink).abs().ceil().copysign(*x) as i32;
-        put(block, &values.iter().map(away).collect::<Vec<i32>>())?;
-    }
-    Ok(())
 }
 
 /// One rounding of all values; the squared norm of the integers.

@@ -7,7 +7,6 @@
 //! # Source
 //! The road of the types and its proof: `undertone_mechanisms::RawResidues`.
 
-use undertone_mechanisms::fault::planted;
 use undertone_mechanisms::{FRACTION_BITS, MAX_MODULUS, NoisedAverage, NoisedResidues, RawResidues};
 
 use super::round::{RoundEncoding, check_clients, check_vector};
@@ -73,9 +72,7 @@ impl Encoding {
             Scheme::Rounded(lattice) => lattice.scale(),
             Scheme::Quantised(_) | Scheme::Shared(..) => return Ok(self),
         };
-        let room = if planted("M08") { 1.0 } else { ROOM };
-        let needed = self.honest_modulus.get() as f64 + (2.0 * room * noise_std * scale).ceil();
-        let needed = if planted("M08") { needed / 16.0 } else { needed };
+        let needed = self.honest_modulus.get() as f64 + (2.0 * ROOM * noise_std * scale).ceil();
         // Written so that noise that is no number is refused.
         let fits = needed.log2() <= 62.0;
         if !fits {

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 use undertone_accounting::participation::{Gap, Participation, Spacing};
-use undertone_mechanisms::fault::planted;
 
 use super::observed::Observed;
 use super::{ParticipantId, Violation};
@@ -172,8 +171,7 @@ pub fn violation(
     user: ParticipantId,
 ) -> Option<Violation> {
     let last = last?;
-    let (gap, came) = (declared.gap().get(), round.saturating_sub(last.round));
-    let expected = if planted("M26") { gap - 1 } else { gap };
+    let (expected, came) = (declared.gap().get(), round.saturating_sub(last.round));
     let last_round = last.round;
     match declared.spacing() {
         Spacing::AtLeast if came < expected => {

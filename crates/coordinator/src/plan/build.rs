@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use undertone_accounting::participation::Participation;
 use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, Recipe, SamplingProbability, calibrate};
 use undertone_aggregation::{Estimator, ParamLayout};
-use undertone_mechanisms::{IndependentGaussian, Mechanism, NoiseKey, Strategy, fault::planted};
+use undertone_mechanisms::{IndependentGaussian, Mechanism, NoiseKey, Strategy};
 
 use super::bounded::{self, Bounded};
 use super::client_noise::{self, ClientNoisePlan};
@@ -197,7 +197,7 @@ impl PrivacyPlan {
         };
         // PRIVACY: what the run file gives stands for the weight of the population wherever that is asked for.
         let population = match (config.estimator.expected_weight(), kept_per_user) {
-            (Some(expected_weight), None) if !planted("M11") => Population {
+            (Some(expected_weight), None) => Population {
                 total_weight: expected_weight / q,
                 ..population
             },
@@ -206,14 +206,11 @@ impl PrivacyPlan {
         let mean_weight = population.total_weight / users;
         let estimator = match config.estimator {
             EstimatorConfig::FixedDenominator { expected_weight } => Estimator::FixedDenominator {
-                expected_weight: expected_weight.filter(|_| !planted("M11")).unwrap_or(
-                    match config.cohort.sampling {
-                        // The report goal itself: the declared population has no part in it, nor has its rounding.
-                        Sampling::CheckIn => sampled,
-                        _ if planted("M10") => (q * population.total_weight).floor(),
-                        _ => q * population.total_weight,
-                    },
-                ),
+                expected_weight: expected_weight.unwrap_or(match config.cohort.sampling {
+                    // The report goal itself: the declared population has no part in it, nor has its rounding.
+                    Sampling::CheckIn => sampled,
+                    _ => q * population.total_weight,
+                }),
             },
             EstimatorConfig::ClippedDenominator { min_weight } => {
                 // PRIVACY: no comparison with the weight of a private population, which follows from what people wrote.

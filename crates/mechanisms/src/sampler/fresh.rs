@@ -4,8 +4,6 @@ use undertone_simd::vectorised;
 use zeroize::Zeroize;
 
 use crate::error::{MechanismError, Result};
-use crate::fault::planted;
-use crate::release::GRID;
 use crate::sampler::snapped::{Scratch, SnappedGaussian};
 use crate::sampler::uniform::NoiseKey;
 
@@ -23,12 +21,6 @@ const MAX_STEPS: f64 = SnappedGaussian::MAX_STEPS;
 /// # Errors
 /// [`MechanismError::NoiseBelowGrid`] and [`MechanismError::NoiseAboveGrid`] where the sampler does not suit the grid.
 pub(crate) fn steps(noise_std: f64, grid_step: f64) -> Result<f64> {
-    let grid_step = if planted("M17") { GRID } else { grid_step };
-    let noise_std = if planted("M19") {
-        0.5 * noise_std
-    } else {
-        noise_std
-    };
     let (got, steps) = (noise_std, noise_std / grid_step);
     if steps < MIN_STEPS {
         let minimum = MIN_STEPS * grid_step;
@@ -60,7 +52,6 @@ impl<'a> Maker<'a> {
 
     /// Fills `out` with the samples of `row` from the beginning of `block` on, of standard deviation `steps`.
     pub(crate) fn fill(&mut self, row: u64, block: usize, steps: f64, out: &mut [i64]) -> Result<()> {
-        let row = if planted("M21") { 0 } else { row };
         let stream = SnappedGaussian::new(steps)?.stream(self.key, row)?;
         if let Ok(out) = <&mut [i64; BLOCK]>::try_from(&mut *out) {
             stream.fill_block(block as u64, &mut self.scratch, out);

@@ -6,7 +6,6 @@ use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 
 use super::coefficients::Coefficients;
 use crate::error::Result;
-use crate::fault::planted;
 use crate::iterates;
 use crate::loss::CertifiedSensitivity;
 use crate::recurrence::Recurrence;
@@ -88,12 +87,6 @@ impl BandedToeplitz {
     }
 
     pub(super) fn recurrence(&self, _rounds: usize) -> Result<Recurrence> {
-        if planted("M20") {
-            return Ok(Recurrence::Taps {
-                coefficients: self.coefficients.to_vec(),
-                scale: Vec::new(),
-            });
-        }
         Ok(Recurrence::Bands {
             coefficients: self.coefficients.to_vec(),
             scale: Vec::new(),

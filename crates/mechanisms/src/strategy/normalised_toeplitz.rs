@@ -7,7 +7,6 @@ use undertone_accounting::sensitivity::normalised;
 use super::coefficients::Coefficients;
 use super::identity::positive;
 use crate::error::Result;
-use crate::fault::planted;
 use crate::iterates;
 use crate::loss::CertifiedSensitivity;
 use crate::recurrence::Recurrence;
@@ -101,10 +100,6 @@ impl NormalisedToeplitz {
 
     pub(super) fn recurrence(&self, rounds: usize) -> Result<Recurrence> {
         let mut scale = self.column_norms();
-        if planted("M18") {
-            // The norms of the rows grow where those of the columns fall.
-            scale.reverse();
-        }
         scale.truncate(rounds);
         Ok(Recurrence::Bands {
             coefficients: self.coefficients.to_vec(),

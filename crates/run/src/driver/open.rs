@@ -17,7 +17,6 @@ use undertone_coordinator::server_optimizer::ServerOptimizer;
 use undertone_coordinator::source::UpdateSource;
 use undertone_coordinator::task::{Algorithm, UserSettings};
 use undertone_data::Corpus;
-use undertone_mechanisms::fault::planted;
 use undertone_models::SequenceModel;
 
 use super::lane::{self, RunLane};
@@ -335,7 +334,7 @@ pub(super) fn population(config: &RunConfig, examples: &[u32]) -> Population {
         }
         None => users as f64,
         // PRIVACY: weights follow from what people wrote. The plan of a private run has its denominator from the run file.
-        Some(_) if config.task.privacy.is_some() && !planted("M11") => users as f64,
+        Some(_) if config.task.privacy.is_some() => users as f64,
         Some(cap) => (examples.iter())
             .map(|&count| undertone_aggregation::user_weight(u64::from(count), cap))
             .sum(),

@@ -7,7 +7,6 @@ use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::head::{CloseError, Next, Opened, RunHead, Step};
 use undertone_coordinator::plan::{PrivacyPlan, RoundPlan};
 use undertone_coordinator::source::Diagnostics;
-use undertone_mechanisms::fault::planted;
 
 use super::orders::Order;
 use super::{Run, workspace};
@@ -38,9 +37,6 @@ impl Run<'_> {
                 Err(error) => return Err(error),
             };
             head = self.one_round(head, opened, &cohort, started)?;
-            if planted("M32") && self.stopped_early.is_some() {
-                break;
-            }
             let evaluates = evaluates(self.config, head.round());
             // PRIVACY: a model whose accuracy is shown is a released model; its round can then no longer be made again.
             if evaluates
@@ -88,9 +84,6 @@ impl Run<'_> {
         let watch = Watched(self.observer);
         let mut gathered = self.source.gather(&opened, cohort, head.parameters(), &watch)?;
         let diagnostics = std::mem::take(&mut gathered.diagnostics);
-        if planted("M32") && round >= 5 && diagnostics.loss_sum < 100.0 * diagnostics.tokens as f64 {
-            self.stopped_early = Some("the training loss".to_owned());
-        }
         let times = diagnostics.times;
         phases.training = (times.users.saturating_sub(times.clip + times.sum)).as_secs_f64();
         phases.clip = times.clip.as_secs_f64();

@@ -19,7 +19,6 @@ use undertone_local::{
     Engine, EngineError, EngineTimes, LocalError, LocalOutcome, LocalTask, MicrobatchOutcome, UpdateSink,
     UserOutcome, UserSettings, Work, check_units,
 };
-use undertone_mechanisms::fault::planted;
 
 use super::{AllText, RoundText, sum_of_bits, task_of};
 use crate::driver::fresh_number;
@@ -207,9 +206,6 @@ impl UpdateSink for UserSink<'_> {
         proceed(self.watch)?;
         self.pieces.take(place)?;
         let added = self.updates.add(update, outcome.weight)?;
-        if planted("M27") && place == 0 {
-            self.updates.add(update, outcome.weight)?;
-        }
         self.record(place, outcome, added)
     }
 

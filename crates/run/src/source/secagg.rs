@@ -18,7 +18,7 @@ use undertone_coordinator::source::{
 use undertone_coordinator::task::{DropoutConfig, SumName};
 use undertone_data::Partition;
 use undertone_local::{CohortText, CpuEngine, LocalTask, LocalWorker, UserOutcome, UserSeeds, UserSettings};
-use undertone_mechanisms::{NoiseKey, fault::planted};
+use undertone_mechanisms::NoiseKey;
 use undertone_secagg::{
     DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, SumRequest, Terms, ThreatModel,
 };
@@ -276,16 +276,6 @@ impl SecureRounds {
         }
         let sent = |place: &usize| lost[*place].is_none_or(|point| point > DropOut::BeforeInput);
         let survivors = (0..cohort.len()).filter(sent).count() as u64;
-        // The planted error M31 counts users with empty updates as lost.
-        let empty = |outcome: &Option<UserOutcome>| outcome.is_some_and(|outcome| outcome.norm == 0.0);
-        let summed = match planted("M31") && outcomes.iter().any(empty) {
-            true => Err(SecAggError::TooFew {
-                what: "users with an update",
-                needed: 1,
-                got: 0,
-            }),
-            false => summed,
-        };
         let (sum, outcomes, survivors) = match summed {
             Ok(summed) => {
                 let included = summed.included.len() as u64;

@@ -4,6 +4,8 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use super::root;
+
 /// Openings of sentences without a subject.
 const FRAGMENTS: [&str; 7] = ["That of", "The same", "As ", "Of ", "Whether ", "What ", "How "];
 
@@ -234,10 +236,6 @@ fn paragraphs(text: &str) -> Vec<Passage> {
         open = !text.is_empty();
     }
     passages
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Files below a folder with an ending, without build outputs and hidden folders.

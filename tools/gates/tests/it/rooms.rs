@@ -12,7 +12,7 @@ const KNOWN: [(&str, usize); 9] = [
     ("data", 35),
     ("device", 29),
     ("fleet", 21),
-    ("mechanisms", 24),
+    ("mechanisms", 23),
     ("run", 37),
     ("secagg", 22),
     ("service", 39),
