@@ -84,10 +84,10 @@ fn scrub(conn: &Connection, place: &str) -> Result<()> {
     }
 }
 
-/// The connections to a file.
 /// Pages that a reading connection keeps, in KiB as SQLite counts them: below zero.
 const READER_CACHE: i64 = -512;
 
+/// The connections to a file.
 struct File {
     path: PathBuf,
     place: String,
