@@ -84,9 +84,6 @@ fn scrub(conn: &Connection, place: &str) -> Result<()> {
     }
 }
 
-/// Pages that a reading connection keeps, in KiB as SQLite counts them: below zero.
-const READER_CACHE: i64 = -512;
-
 /// The connections to a file.
 struct File {
     path: PathBuf,
@@ -98,13 +95,8 @@ struct File {
 impl Connect for File {
     fn reader(&self) -> Result<Box<dyn Driver>> {
         let conn = connect(&self.path, &self.place)?;
-        let set = |name, value: i64| {
-            let set = conn.pragma_update(None, name, value);
-            set.map_err(|error| sql_error(&error, &self.place))
-        };
-        set("query_only", 1)?;
-        // Many may wait, and the system keeps the pages of all.
-        set("cache_size", READER_CACHE)?;
+        conn.pragma_update(None, "query_only", true)
+            .map_err(|error| sql_error(&error, &self.place))?;
         let watch = Arc::clone(&self.watch);
         Ok(Box::new(SqliteDriver::new(conn, watch, self.start)))
     }
