@@ -135,6 +135,16 @@ mod tests {
         assert_eq!(of(&files), ["a: one two"]);
     }
 
+    #[test]
+    fn a_word_of_the_language_is_a_name_like_others() {
+        let files = [
+            ("src/lib.rs", "mod r#gen; mod b;".to_owned()),
+            ("src/gen.rs", "use crate::b;".to_owned()),
+            ("src/b.rs", "fn f() { vec![crate::r#gen::A] }".to_owned()),
+        ];
+        assert_eq!(of(&files), [": b gen"]);
+    }
+
     /// Tests may use what they like, other crates have modules of the same name, and a parent may use its child.
     #[test]
     fn uses_that_are_no_circle_are_right() {

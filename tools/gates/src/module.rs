@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use syn::{Expr, ExprLit, Item, Lit, Meta};
 
 use crate::reference::{Import, References, references};
-use crate::source::{Source, attributes_of};
+use crate::source::{Source, attributes_of, plain};
 
 /// A module with its children.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Module {
         let mut children = BTreeMap::new();
         for item in items {
             let Item::Mod(item) = item else { continue };
-            let child = item.ident.to_string();
+            let child = plain(&item.ident);
             let name = [&*name, std::slice::from_ref(&child)].concat();
             let module = match &item.content {
                 Some((_, items)) => Self::of(items, path, name, &below.join(&child), read),
@@ -206,7 +206,7 @@ fn defined(item: &Item) -> Option<String> {
         Item::Macro(item) if attributes_of_macro(item) => item.ident.as_ref()?,
         _ => return None,
     };
-    Some(name.to_string())
+    Some(plain(name))
 }
 
 /// Returns true for a macro that other modules call by a path. An exported one stands at the root, whatever file it is in.

@@ -4,7 +4,7 @@ use proc_macro2::Span;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, Macro, Path, UseTree, VisRestricted};
 
-use crate::source::paths_in;
+use crate::source::{paths_in, plain};
 
 /// A path that is used, such as `crate::a::B`.
 #[derive(Debug, Clone)]
@@ -52,7 +52,7 @@ impl References {
     }
 
     fn import(&mut self, tree: &UseTree, before: &[String]) {
-        let below = |name: &syn::Ident| [before, &[name.to_string()]].concat();
+        let below = |name: &syn::Ident| [before, &[plain(name)]].concat();
         match tree {
             UseTree::Path(path) => self.import(&path.tree, &below(&path.ident)),
             UseTree::Group(group) => {
@@ -72,12 +72,12 @@ impl References {
             }),
             UseTree::Name(name) => self.imports.push(Import {
                 path: below(&name.ident),
-                name: Some(name.ident.to_string()),
+                name: Some(plain(&name.ident)),
                 span: name.ident.span(),
             }),
             UseTree::Rename(name) => self.imports.push(Import {
                 path: below(&name.ident),
-                name: Some(name.rename.to_string()),
+                name: Some(plain(&name.rename)),
                 span: name.ident.span(),
             }),
         }
@@ -90,7 +90,7 @@ impl<'ast> Visit<'ast> for References {
     }
 
     fn visit_path(&mut self, path: &'ast Path) {
-        let parts = path.segments.iter().map(|part| part.ident.to_string());
+        let parts = path.segments.iter().map(|part| plain(&part.ident));
         if let Some(first) = path.segments.first() {
             self.paths.push(Reference {
                 path: parts.collect(),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, Block, ImplItem, Item, Meta, Stmt, TraitItem};
 
@@ -159,6 +159,13 @@ pub(crate) fn attributes_of(item: &Item) -> &[Attribute] {
     }
 }
 
+/// A name without the mark `r#` of a word that the language has taken.
+pub(crate) fn plain(name: &Ident) -> String {
+    let text = name.to_string();
+    text.strip_prefix("r#")
+        .map_or_else(|| text.clone(), str::to_owned)
+}
+
 /// Every path in the tokens of a macro, such as `std::fs::read`, with the place where it starts. A lone name is a path of one part.
 pub(crate) fn paths_in(tokens: TokenStream) -> Vec<(Vec<String>, Span)> {
     let mut found: Vec<(Vec<String>, Span)> = Vec::new();
@@ -167,8 +174,8 @@ pub(crate) fn paths_in(tokens: TokenStream) -> Vec<(Vec<String>, Span)> {
         match token {
             TokenTree::Ident(name) => {
                 match found.last_mut().filter(|_| joins && colons == 2) {
-                    Some((path, _)) => path.push(name.to_string()),
-                    None => found.push((vec![name.to_string()], name.span())),
+                    Some((path, _)) => path.push(plain(&name)),
+                    None => found.push((vec![plain(&name)], name.span())),
                 }
                 (colons, joins) = (0, true);
             }

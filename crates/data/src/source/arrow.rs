@@ -36,6 +36,8 @@ const MAX_BODY_BYTES: u64 = 256 << 20;
 const MAX_DICTIONARY_BYTES: u64 = 256 << 20;
 /// Maximum size of `state.json`.
 const MAX_STATE_BYTES: u64 = 16 << 20;
+/// Bytes to a multiple of which writers fill up the values of a column.
+const ALIGNMENTS: [u64; 4] = [8, 16, 32, 64];
 /// Rows, and bytes of their texts, that are handed over at once.
 const PART_ROWS: usize = 8192;
 const PART_BYTES: u64 = 64 << 20;
@@ -491,8 +493,8 @@ impl Batches {
         Ok(())
     }
 
-    /// Buffers follow one another in their order, each at the next multiple of eight bytes or of sixty-four. No sum is kept over them, so a
-    /// place that was damaged would give one user the letters of another.
+    /// Buffers follow one another in their order, each at the next multiple of the writer's alignment. No sum is kept over them, so a place
+    /// that was damaged would give one user the letters of another.
     fn refuse_other_layout(&self, batch: arrow_ipc::RecordBatch<'_>, length: u64) -> Result<()> {
         let mut end = 0;
         for buffer in batch.buffers().into_iter().flatten() {
@@ -503,9 +505,8 @@ impl Batches {
             if bytes == 0 {
                 continue;
             }
-            // Writers fill up to eight bytes, or to sixty-four.
             let gap = at.checked_sub(end);
-            let follows = gap.is_some_and(|gap| at % 8 == 0 && gap < 8 || at % 64 == 0 && gap < 64);
+            let follows = gap.is_some_and(|gap| ALIGNMENTS.iter().any(|unit| at % unit == 0 && gap < *unit));
             end = at.saturating_add(bytes);
             if !follows || end > length {
                 return Err(self.messages.bad(format!(

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use arrow_array::builder::StringViewBuilder;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use arrow_ipc::writer::StreamWriter;
+use arrow_ipc::MetadataVersion;
+use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 
 use super::{arrow, read_columns};
 use crate::error::DataError;
@@ -90,8 +91,15 @@ fn columns_and_bodies_that_cannot_be_read_say_why() {
 
 /// A stream of these batches.
 fn stream(path: &Path, batches: &[RecordBatch]) {
+    aligned_stream(path, batches, 64);
+}
+
+/// A stream of these batches, whose values begin at multiples of so many bytes.
+fn aligned_stream(path: &Path, batches: &[RecordBatch], alignment: usize) {
     let file = fs::File::create(path).expect("a file");
-    let mut writer = StreamWriter::try_new(file, &batches[0].schema()).expect("a writer");
+    let options = IpcWriteOptions::try_new(alignment, false, MetadataVersion::V5).expect("options");
+    let mut writer =
+        StreamWriter::try_new_with_options(file, &batches[0].schema(), options).expect("a writer");
     for batch in batches {
         writer.write(batch).expect("a batch");
     }
@@ -146,8 +154,14 @@ fn a_number_that_grew_in_the_description_of_a_batch_moves_no_letter_to_another_u
     let texts: ArrayRef = Arc::new(StringArray::from(vec!["one", "two words", "three", "four"]));
     let times: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3, 4]));
     let columns = [("user_id", users), ("text", texts), ("time", times)];
-    stream(&path, &[RecordBatch::try_from_iter(columns).expect("a batch")]);
-    let (honest, expected) = (fs::read(&path).expect("a file"), rows(&path).expect("rows"));
+    let batch = RecordBatch::try_from_iter(columns).expect("a batch");
+    stream(&path, std::slice::from_ref(&batch));
+    let expected = rows(&path).expect("rows");
+    for alignment in [8, 16, 32, 64] {
+        aligned_stream(&path, std::slice::from_ref(&batch), alignment);
+        assert_eq!(rows(&path).expect("rows"), expected, "{alignment}");
+    }
+    let honest = fs::read(&path).expect("a file");
     let number = |at: usize| i64::from_le_bytes(honest[at..at + 8].try_into().expect("eight bytes"));
     let (mut refused, mut equal) = (0, 0);
     // A description is filled up to eight bytes, and the values follow it. The schema and the end are changed as well.
