@@ -87,16 +87,21 @@ def _value(name: str, row: int, value: Any) -> Any:
         return int((value - EPOCH) // datetime.timedelta(seconds=1))
     if isinstance(value, datetime.date):
         return 86_400 * (value - EPOCH.date()).days
-    kind = type(value)
-    if kind.__module__ == "numpy" and kind.__name__ == "datetime64":
+    module, kind = _kind(value)
+    if module == "numpy" and kind == "datetime64":
         return int(value.astype("datetime64[s]").astype("int64"))
-    if kind.__module__.split(".")[0] == "pandas":
-        hint = "; frame[column].dt.to_timestamp() makes times of it" if kind.__name__ == "Period" else ""
+    if module == "pandas":
+        hint = "; frame[column].dt.to_timestamp() makes times of it" if kind == "Period" else ""
         raise TypeError(
-            f"data: column {name!r}, row {row}: expected text, a number or a time, got a {kind.__name__} of pandas{hint}"
+            f"data: column {name!r}, row {row}: expected text, a number or a time, got a {kind} of pandas{hint}"
         )
     item = getattr(value, "item", None)
     return item() if callable(item) else value
+
+
+def _kind(value: object) -> tuple[str, str]:
+    """The package and the name of a value's type."""
+    return type(value).__module__.split(".")[0], type(value).__name__
 
 
 def _missing(value: Any) -> bool:
