@@ -1,19 +1,13 @@
-//! Conformance: Undertone's numbers against reference files computed by other software.
+//! Conformance of any reference file: `undertone-lab conformance models FILE.json`, and the same for `accounting` and `mechanisms`.
 //!
-//! `undertone-lab conformance models FILE.json`, `undertone-lab conformance accounting FILE.json` and `undertone-lab conformance
-//! mechanisms FILE.json` print every failure with both numbers, then `N passed, M failed` (and, for models, `, K
-//! skipped`); the exit status is 1 when anything failed.
+//! It prints every failure with both numbers, then `N passed, M failed` (and, for models, `, K skipped`); the exit status is 1 when
+//! anything failed.
 
-mod accounting;
-mod case;
-mod mechanisms;
-mod models;
-mod tally;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Subcommand;
-use std::path::{Path, PathBuf};
-use tally::Tally;
+use undertone_conformance::{Kind, check};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -36,25 +30,17 @@ pub(crate) enum Command {
 
 /// Reads a reference file and checks every case of it. Returns whether all of them passed.
 pub(crate) fn run(command: &Command) -> anyhow::Result<bool> {
-    let mut tally = Tally::default();
-    match command {
-        Command::Models { file } => {
-            models::check(&read(file)?, &mut tally)?;
-            println!("{tally}");
-        }
-        Command::Accounting { file } => {
-            accounting::check(&read(file)?, &mut tally)?;
-            println!("{}", tally.verdict());
-        }
-        Command::Mechanisms { file } => {
-            mechanisms::check(&read(file)?, &mut tally)?;
-            println!("{}", tally.verdict());
-        }
+    let (kind, path) = match command {
+        Command::Models { file } => (Kind::Models, file),
+        Command::Accounting { file } => (Kind::Accounting, file),
+        Command::Mechanisms { file } => (Kind::Mechanisms, file),
+    };
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let file = serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
+    let tally = check(kind, &file)?;
+    match kind {
+        Kind::Models => println!("{tally}"),
+        Kind::Accounting | Kind::Mechanisms => println!("{}", tally.verdict()),
     }
     Ok(!tally.failed())
-}
-
-fn read(file: &Path) -> anyhow::Result<serde_json::Value> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("{} is not JSON", file.display()))
 }

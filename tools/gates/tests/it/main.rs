@@ -14,9 +14,10 @@ mod lists;
 mod mutants;
 mod rooms;
 mod test_names;
+mod workspaces;
 
 /// Every package with the packages of ours that it may use, as ARCHITECTURE.md says.
-const ARROWS: [(&str, &str); 33] = [
+const ARROWS: [(&str, &str); 34] = [
     ("crates/simd", ""),
     ("crates/present", ""),
     ("crates/text", ""),
@@ -72,9 +73,10 @@ const ARROWS: [(&str, &str); 33] = [
         "present accounting mechanisms aggregation secagg models data coordinator run report",
     ),
     ("crates/device-ffi", "protocol device"),
+    ("tools/conformance", "accounting mechanisms aggregation models"),
     (
         "lab",
-        "simd present accounting mechanisms aggregation secagg data models local coordinator run \
+        "conformance simd present accounting mechanisms aggregation secagg data models local coordinator run \
          report protocol store device service fleet studies",
     ),
     (
@@ -83,7 +85,7 @@ const ARROWS: [(&str, &str); 33] = [
          service",
     ),
     ("tools/gates", ""),
-    ("tools/gpu-check", "text aggregation device-sum models local gpu"),
+    ("lab/gpu-check", "text aggregation device-sum models local gpu"),
     ("fuzz", "aggregation secagg hostile"),
 ];
 
