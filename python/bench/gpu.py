@@ -18,8 +18,8 @@ import torch.nn.functional as F  # noqa: E402
 import undertone_dp as udp  # noqa: E402
 import undertone_dp.torch  # noqa: E402
 from torch import nn  # noqa: E402
-from undertone_dp import _device  # noqa: E402
-from undertone_dp._device import DeviceSum  # noqa: E402
+from undertone_dp import _gpu  # noqa: E402
+from undertone_dp._gpu import GpuSum  # noqa: E402
 
 FULL = {"layers": 12, "width": 768, "heads": 12, "words": 50257, "context": 1024}
 SMALL = {"layers": 2, "width": 32, "heads": 2, "words": 101, "context": 64}
@@ -125,7 +125,7 @@ class Bench:
         shape = (min(units, 8), rows, length + 1)
         return torch.randint(self.sizes["words"], shape, generator=generator).to(self.device)
 
-    def private(self, model, users, *, on_device, seed=None, rounds=100, clip=None):
+    def private(self, model, users, *, on_gpu, seed=None, rounds=100, clip=None):
         trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         inner = torch.optim.AdamW(trained, lr=1e-5, fused=self.cuda)
         config = {
@@ -138,7 +138,7 @@ class Bench:
         if seed is not None:
             config["seed"] = seed
         return udp.torch.PrivateOptimizer(
-            inner, out=tempfile.mkdtemp(), config=config, users=users, sum_on_device=on_device
+            inner, out=tempfile.mkdtemp(), config=config, users=users, sum_on_gpu=on_gpu
         )
 
 
@@ -180,10 +180,10 @@ def sums(bench):
         released = {}
         for kind in ("host", "eager", "kernels") if bench.cuda else ("host", "eager"):
             model = nn.ParameterList([nn.Parameter(torch.zeros(shape, device=bench.device)) for shape in shapes])
-            dp = bench.private(model, len(updates), on_device=kind != "host", seed=3, rounds=1, clip=clip)
+            dp = bench.private(model, len(updates), on_gpu=kind != "host", seed=3, rounds=1, clip=clip)
             for round in dp:
                 if kind != "host":
-                    dp._sum = DeviceSum(dp._flat, round._device_groups(), kernels=kind == "kernels")
+                    dp._sum = GpuSum(dp._flat, round._gpu_groups(), kernels=kind == "kernels")
                 for unit, update in enumerate(updates):
                     with dp.unit(unit):
                         dp._flat.copy_(update)
@@ -206,12 +206,12 @@ def raw(bench):
         bits = torch.randint(-(2**31), 2**31 - 1, (count,), dtype=torch.int32, device=bench.device)
         for halvings in (0, 1, 107):
             norms = torch.zeros(2, 5, dtype=torch.int64, device=bench.device)
-            _device.measure(bits, halvings, norms[0])
+            _gpu.measure(bits, halvings, norms[0])
             _triton.measure(bits, halvings, norms[1])
             differ += (norms[0] != norms[1]).sum().item()
             for factor in (1, 16, 123_456_789, 1 << 30):
                 totals = torch.randint(-(2**60), 2**60, (1, count), device=bench.device).repeat(2, 1)
-                _device.add(bits, factor, halvings, totals[0])
+                _gpu.add(bits, factor, halvings, totals[0])
                 _triton.add(bits, factor, halvings, totals[1])
                 differ += (totals[0] != totals[1]).sum().item()
     return differ
@@ -223,7 +223,7 @@ def kernels(bench):
     values = (torch.randn(count, device=bench.device) * 1e-3).contiguous()
     found = {}
     for name, with_kernels in [("kernels", True), ("eager", False)]:
-        sum_ = DeviceSum(values, [[(0, count)]], kernels=with_kernels)
+        sum_ = GpuSum(values, [[(0, count)]], kernels=with_kernels)
         sum_.keep(), sum_.norms(), sum_.add([(1 << 29, 0)])
         repeats = 20 if with_kernels else 3
         found[f"{name}_norms_ms"] = 1e3 * bench.time(lambda: [sum_.keep() for _ in range(repeats)]) / repeats
@@ -243,7 +243,7 @@ def in_parts(bench, dp):
     mark()
     if dp._sum is not None:
         for first, part in dp._sum.parts():
-            round._merge_device(first, part)
+            round._merge_gpu(first, part)
     mark()
     dp._flat.zero_()
     round.release(dp._out)
@@ -281,10 +281,10 @@ def training(bench, step, rank, rows, length, units, host_units):
         found.update(plain_tokens_s=units * per_unit / seconds, plain_gb=bench.peak(), plain_unit_ms=1e3 * seconds / units)
         return seconds
 
-    def private(name, on_device, count):
+    def private(name, on_gpu, count):
         bench.forget()
         model = bench.model(rank)
-        dp = bench.private(model, count, on_device=on_device)
+        dp = bench.private(model, count, on_gpu=on_gpu)
 
         def units_of(count):
             for unit in range(count):
@@ -340,10 +340,10 @@ def repeat(bench):
     generator = torch.Generator().manual_seed(4)
     tokens = torch.randint(sizes["words"], (6, 4, sizes["context"] // 2 + 1), generator=generator).to(bench.device)
     digests = []
-    for on_device in (True, True, False):
+    for on_gpu in (True, True, False):
         torch.manual_seed(0)
         model = Gpt(**sizes).to(bench.device)
-        dp = bench.private(model, len(tokens), on_device=on_device, seed=9, rounds=3)
+        dp = bench.private(model, len(tokens), on_gpu=on_gpu, seed=9, rounds=3)
         found = []
         for round in dp:
             for unit in range(len(round.users)):

@@ -1,7 +1,7 @@
 //! Sessions: private training of any program's model, with a ledger that `undertone verify` checks.
 
 mod config;
-mod device;
+mod gpu;
 mod failure;
 mod round;
 

@@ -9,13 +9,13 @@ if not torch.cuda.is_available():
 import undertone_dp as udp  # noqa: E402
 import undertone_dp.torch  # noqa: E402
 from test_torch_device import CLIPS, SEEDED, SHAPES, USERS, one_round, updates, with_wrong_norms  # noqa: E402
-from undertone_dp._device import DeviceSum  # noqa: E402
+from undertone_dp._gpu import GpuSum  # noqa: E402
 
 
-def optimizer(out, *, on_device, **changes):
+def optimizer(out, *, on_gpu, **changes):
     parameters = [(f"p{place}", torch.nn.Parameter(torch.zeros(shape, device="cuda"))) for place, shape in enumerate(SHAPES)]
     inner = torch.optim.SGD(parameters, lr=0.1)
-    return udp.torch.PrivateOptimizer(inner, out=out, config=SEEDED | changes, users=USERS, sum_on_device=on_device)
+    return udp.torch.PrivateOptimizer(inner, out=out, config=SEEDED | changes, users=USERS, sum_on_gpu=on_gpu)
 
 
 @pytest.mark.parametrize("kernels", [True, False])
@@ -23,21 +23,21 @@ def optimizer(out, *, on_device, **changes):
 @pytest.mark.parametrize("clip", CLIPS)
 def test_a_round_has_the_bits_of_the_host(tmp_path, clip, reports, kernels):
     digests = {}
-    for on_device in (None, False):
-        dp = optimizer(tmp_path / str(on_device), on_device=on_device, **CLIPS[clip])
-        digests[on_device] = []
+    for on_gpu in (None, False):
+        dp = optimizer(tmp_path / str(on_gpu), on_gpu=on_gpu, **CLIPS[clip])
+        digests[on_gpu] = []
         for round in dp:
-            assert (dp._sum is None) == (on_device is False)
-            if on_device is None and not kernels:
-                dp._sum = DeviceSum(dp._flat, round._device_groups(), kernels=False)
+            assert (dp._sum is None) == (on_gpu is False)
+            if on_gpu is None and not kernels:
+                dp._sum = GpuSum(dp._flat, round._gpu_groups(), kernels=False)
             # Without reports the program never waits for a unit.
             given = updates().roll(round.index, 0).cuda()
-            digests[on_device].append(one_round(dp, round, given, reports=reports)[1].sha256)
+            digests[on_gpu].append(one_round(dp, round, given, reports=reports)[1].sha256)
     assert digests[None] == digests[False]
 
 
 def test_a_wrong_norm_of_the_audited_unit_stops_the_round(tmp_path):
-    dp = optimizer(tmp_path, on_device=True)
+    dp = optimizer(tmp_path, on_gpu=True)
     audited = with_wrong_norms(dp)
     with dp.unit(audited):
         dp._flat.fill_(0.25)
@@ -49,7 +49,7 @@ def test_a_wrong_norm_of_the_audited_unit_stops_the_round(tmp_path):
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_unit_leaves_neither_local_training_nor_a_state_of_the_generator(tmp_path, fused):
-    dp = optimizer(tmp_path, on_device=True)
+    dp = optimizer(tmp_path, on_gpu=True)
     parameters = [parameter for group in dp.inner.param_groups for parameter in group["params"]]
     for round in dp:
         before = [parameter.detach().clone() for parameter in parameters]
@@ -65,7 +65,7 @@ def test_a_unit_leaves_neither_local_training_nor_a_state_of_the_generator(tmp_p
 
 
 def test_a_change_between_units_is_named_before_its_unit_counts(tmp_path):
-    dp = optimizer(tmp_path, on_device=True)
+    dp = optimizer(tmp_path, on_gpu=True)
     parameters = [parameter for group in dp.inner.param_groups for parameter in group["params"]]
     next(iter(dp))
     parameters[1].data[2] += 1e-7

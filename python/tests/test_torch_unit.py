@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import numpy as np  # noqa: E402
 import undertone_dp as udp  # noqa: E402
 import undertone_dp.torch  # noqa: E402
-from undertone_dp import _device, _generators, _kept  # noqa: E402
+from undertone_dp import _gpu, _generators, _kept  # noqa: E402
 from undertone_dp._kept import fold  # noqa: E402
 
 from test_torch_session import make_model  # noqa: E402
@@ -101,13 +101,13 @@ class Normed(torch.nn.Module):
 @pytest.fixture
 def deferred(monkeypatch):
     """The CPU as a device that the program does not wait for."""
-    monkeypatch.setattr(_device, "_defers", lambda device: True)
+    monkeypatch.setattr(_gpu, "_defers", lambda device: True)
 
 
-def private(tmp_path, model, *, of=torch.optim.SGD, users=4, on_device=None, given=True, lr=0.1, **changes):
+def private(tmp_path, model, *, of=torch.optim.SGD, users=4, on_gpu=None, given=True, lr=0.1, **changes):
     inner = of(model.named_parameters(), lr=lr)
     return udp.torch.PrivateOptimizer(
-        inner, out=tmp_path, config=EVERYONE | changes, users=users, model=model if given else None, sum_on_device=on_device
+        inner, out=tmp_path, config=EVERYONE | changes, users=users, model=model if given else None, sum_on_gpu=on_gpu
     )
 
 
@@ -162,11 +162,11 @@ def test_bytes_of_parameters_and_buffers_are_those_before_the_unit(tmp_path, way
     assert run.verify().holds
 
 
-@pytest.mark.parametrize("on_device", [None, True])
+@pytest.mark.parametrize("on_gpu", [None, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_change_between_units_is_named_before_a_unit_and_before_the_step(tmp_path, way, on_device):
+def test_a_change_between_units_is_named_before_a_unit_and_before_the_step(tmp_path, way, on_gpu):
     model = torch.nn.Linear(3, 2)
-    dp = private(tmp_path, model, on_device=on_device)
+    dp = private(tmp_path, model, on_gpu=on_gpu)
     next(iter(dp))
     with dp.unit(0):
         pass
@@ -182,7 +182,7 @@ def test_a_change_between_units_is_named_before_a_unit_and_before_the_step(tmp_p
 @pytest.mark.parametrize("way", WAYS)
 def test_on_a_device_that_nobody_waits_for_a_change_between_units_is_named_before_its_unit_counts(tmp_path, way):
     model = torch.nn.Linear(3, 2)
-    dp = private(tmp_path, model, on_device=True)
+    dp = private(tmp_path, model, on_gpu=True)
     next(iter(dp))
     with dp.unit(0):
         dp._flat.fill_(0.1)

@@ -1,4 +1,4 @@
-"""The two functions of `_device` as kernels of Triton. They use integers alone, and give the same bits."""
+"""The two functions of `_gpu` as kernels of Triton. They use integers alone, and give the same bits."""
 
 # Triton reads annotations of kernels: no import from __future__ here.
 import torch
@@ -15,7 +15,7 @@ _PROGRAMS = 2112
 
 @triton.jit(do_not_specialize=["halvings"])
 def _magnitudes(bits, halvings):
-    """|q| of the values with these bits, as `_magnitudes` of `_device` computes it."""
+    """|q| of the values with these bits, as `_magnitudes` of `_gpu` computes it."""
     mantissas = ((bits & 0x7FFFFF) | 0x800000).to(tl.uint64) << 38
     shifts = 148 + halvings - ((bits >> 23) & 0xFF).to(tl.int32)
     shifts = tl.minimum(tl.maximum(shifts, 0), 63)

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Sampler as _TorchSampler
 
 from . import _generators
-from ._device import Audit, DeviceSum
+from ._gpu import Audit, GpuSum
 from ._kept import equal
 from ._native import ClipReport, Released, Round, Sampler, Session
 from ._parameters import Parameters
@@ -113,7 +113,7 @@ class PrivateOptimizer:
 
     Where the parameters are on another device than the CPU, such as a GPU, that device measures each unit and adds it up, in
     integers by the rule of the session. So the sum has the bits that the CPU would give. It goes to the CPU once in a round, and
-    the average comes back. `privacy.json` then says what the guarantee assumes of the device. `sum_on_device=False` copies each
+    the average comes back. `privacy.json` then says what the guarantee assumes of the device. `sum_on_gpu=False` copies each
     unit to the CPU in place of that, and `True` makes the sum by the operations of torch on the CPU too. Without clipping the sum
     is always made by the CPU. The sum takes 8 bytes of the device's memory for each parameter, and on a GPU the last unit takes 4 more.
 
@@ -163,7 +163,7 @@ class PrivateOptimizer:
         users: int,
         examples: Any = None,
         resume: bool = False,
-        sum_on_device: bool | None = None,
+        sum_on_gpu: bool | None = None,
         model: torch.nn.Module | None = None,
         rng: Literal["own", "caller"] | None = None,
     ) -> None:
@@ -196,8 +196,8 @@ class PrivateOptimizer:
         self._inside = False
         self._round: Round | None = None
         on_cpu = device.type == "cpu"
-        self._sums_on_device = not on_cpu if sum_on_device is None else sum_on_device
-        self._sum: DeviceSum | None = None
+        self._sums_on_gpu = not on_cpu if sum_on_gpu is None else sum_on_gpu
+        self._sum: GpuSum | None = None
         # Where the average is written: copies to a device are faster from memory that the system does not move.
         pinned = device.type == "cuda"
         self._out = self._flat if on_cpu else torch.zeros(self._parameters.dim, pin_memory=pinned)
@@ -237,9 +237,9 @@ class PrivateOptimizer:
             self._parameters.check()
             self._round = round
             self._parameters.take()
-            groups = round._device_groups() if self._sums_on_device else None
+            groups = round._gpu_groups() if self._sums_on_gpu else None
             if self._sum is None and groups is not None:
-                self._sum = DeviceSum(self._flat, groups)
+                self._sum = GpuSum(self._flat, groups)
             yield round
 
     def _open(self) -> Round:
@@ -384,7 +384,7 @@ class PrivateOptimizer:
             raise
         self._keep(round, unit, self._sum)
 
-    def _keep(self, round: Round, unit: int, sum_: DeviceSum) -> None:
+    def _keep(self, round: Round, unit: int, sum_: GpuSum) -> None:
         """Keeps the gradient of a unit on the device, which measures it while the program goes on."""
         round._announce(unit)
         if self._compared is not None:
@@ -408,9 +408,9 @@ class PrivateOptimizer:
             raise
         self._pending = None
 
-    def _count(self, round: Round, unit: int, sum_: DeviceSum) -> None:
+    def _count(self, round: Round, unit: int, sum_: GpuSum) -> None:
         """Adds the unit that is kept. The one unit of a round that the session audits is copied to the CPU."""
-        report, factors = round._add_on_device(unit, sum_.norms())
+        report, factors = round._add_on_gpu(unit, sum_.norms())
         if round._audits(unit):
             self._audit.start(sum_.kept, round._audit)
         if self._found is not None:
@@ -429,7 +429,7 @@ class PrivateOptimizer:
             self._settle()
             self._audit.wait()
             for first, part in self._sum.parts():
-                round._merge_device(first, part)
+                round._merge_gpu(first, part)
         self._parameters.zero()
         released = round.release(self._out)
         self._round = None

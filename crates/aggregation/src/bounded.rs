@@ -1,6 +1,6 @@
 //! The bound on one contribution, and a sum that enforces it on whatever it adds.
 
-mod device;
+mod gpu;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::layout::{Block, ParamLayout};
 use crate::sum::FixedPointSum;
 use crate::weight::check_weight;
 
-pub use device::{DevicePart, DeviceSum, DeviceUnits, Factor};
+pub use gpu::{Factor, GpuPart, GpuSum, GpuUnits};
 
 /// The treatment of an update that holds infinities or NaN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,8 +156,8 @@ impl Bound {
 ///
 /// # Guarantee
 /// One contribution of weight `w` moves the sum by at most `w` times [`Clipping::bound`], in exact arithmetic and whatever the
-/// caller adds. A sum from which an addition failed is never released. Contributions that a device adds are an exception: their
-/// bound holds if the device computes what its kernels say, see [`add_on_device`](Self::add_on_device).
+/// caller adds. A sum from which an addition failed is never released. Contributions that a GPU adds are an exception: their
+/// bound holds if the GPU computes what its kernels say, see [`add_on_gpu`](Self::add_on_gpu).
 ///
 /// The rule for the values `g` under a clip norm `S`: `q = trunc(g 2^40)`, `N` is the sum of `q^2`, and `L = floor(S 2^40)`. The
 /// factor is `f = floor(w min(2^30, floor(2^30 L / ceil(sqrt N))))`, and the sum takes `r = trunc(q f / 2^30)` in steps of `2^-40`.

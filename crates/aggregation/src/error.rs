@@ -186,31 +186,31 @@ pub enum AggregationError {
         /// The bound.
         bound: f64,
     },
-    /// A device or its driver failed.
-    #[error("the device failed: {reason}")]
-    Device {
-        /// The report of the device.
+    /// A GPU or its driver failed.
+    #[error("the GPU failed: {reason}")]
+    Gpu {
+        /// The report of the GPU.
         reason: String,
     },
-    /// A device delivered a norm that the update of the unit does not have, or that no update can have.
+    /// A GPU delivered a norm that the update of the unit does not have, or that no update can have.
     #[error(
-        "the device's norm of unit {unit} differs from the exact norm of its update, so the device or its memory is faulty"
+        "the GPU's norm of unit {unit} differs from the exact norm of its update, so the GPU or its memory is faulty"
     )]
-    DeviceNorm {
-        /// The place of the unit in the part of the device.
+    GpuNorm {
+        /// The place of the unit in the part of the GPU.
         unit: usize,
     },
-    /// A device delivered a sum that is larger than its units can make it.
+    /// A GPU delivered a sum that is larger than its units can make it.
     #[error(
-        "the device's sum at index {index} is larger than its units can make it, so the device or its memory is faulty"
+        "the GPU's sum at index {index} is larger than its units can make it, so the GPU or its memory is faulty"
     )]
-    DeviceSum {
+    GpuSum {
         /// First offending index.
         index: usize,
     },
-    /// The update of a unit on a device is not finite, where this is an error.
-    #[error("the update of a unit on the device is not finite")]
-    NotFiniteOnDevice,
+    /// The update of a unit on a GPU is not finite, where this is an error.
+    #[error("the update of a unit on the GPU is not finite")]
+    NotFiniteOnGpu,
     /// The accountant refused the noise.
     #[error(transparent)]
     Accounting(#[from] undertone_accounting::AccountingError),

@@ -7,7 +7,7 @@
 //! | [`ParamLayout`], [`TensorSpec`], [`Block`] | the tensors in a flat vector of parameters |
 //! | [`Clipping`], [`Bound`], [`NonFinite`] | the bound on one contribution |
 //! | [`BoundedSum`], [`Added`], [`ClipReport`] | a sum that clips whatever it adds |
-//! | [`DevicePart`], [`DeviceSum`], [`DeviceUnits`], [`Factor`], [`Limbs`] | the part of a sum that lies in the memory of an accelerator |
+//! | [`GpuPart`], [`GpuSum`], [`GpuUnits`], [`Factor`], [`Limbs`] | the part of a sum that lies in the memory of an accelerator |
 //! | [`Estimator`], [`user_weight`] | averages with their sensitivities |
 //! | [`Encoding`], [`Encoder`], [`RoundEncoding`] | updates as integers modulo `M` |
 //! | [`ModularVec`], [`ModularSum`], [`Modulus`] | vectors and sums of residues |
@@ -37,9 +37,7 @@ mod sum;
 mod weight;
 mod wiped;
 
-pub use bounded::{
-    Added, Bound, BoundedSum, DevicePart, DeviceSum, DeviceUnits, Factor, Measured, NonFinite,
-};
+pub use bounded::{Added, Bound, BoundedSum, Factor, GpuPart, GpuSum, GpuUnits, Measured, NonFinite};
 pub use clip::{ClipReport, Clipping, Limbs};
 pub use encoding::{
     Encoder, Encoding, EncodingConfig, EncodingKind, EncodingSize, Levels, MeanSquaredError, NoiseDomain,

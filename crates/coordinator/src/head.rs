@@ -436,7 +436,7 @@ impl RunHead {
             survivors: who.survivors,
             abandoned: average.is_none(),
             quarantined,
-            summed_on_device: who.summed_on_device,
+            summed_on_gpu: who.summed_on_gpu,
             participants: who.names,
             lost: who.lost,
             attempts: who.attempts,

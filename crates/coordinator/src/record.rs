@@ -46,9 +46,13 @@ pub struct LedgerEntry {
     /// all the same.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub quarantined: bool,
-    /// `true` if the sum of a session's round was made on a device such as a GPU, also where nobody took part.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub summed_on_device: bool,
+    /// `true` if the sum of a session's round was made on a GPU, also where nobody took part. Earlier versions wrote `summed_on_device`.
+    #[serde(
+        default,
+        alias = "summed_on_device",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub summed_on_gpu: bool,
     /// The participants' pseudonyms under the run's salt, 16 hexadecimal digits each.
     pub participants: Vec<ParticipantId>,
     /// Users of a service who had joined the round and are not in its sum. They count as participants.

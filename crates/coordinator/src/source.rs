@@ -75,7 +75,7 @@ pub struct Participants {
     /// Number of examples whose gradients are in the sum, with example-level and user-level sampling.
     pub examples: Option<u64>,
     /// `true` if a device of another program made the sum, as the ledger says it. PRIVACY: it must not depend on who takes part.
-    pub summed_on_device: bool,
+    pub summed_on_gpu: bool,
 }
 
 /// The result of gathering a round.

@@ -100,7 +100,7 @@ fn prepare(tools: &Tools, folder: &Path) -> (Server, [String; 2]) {
     let mut task = read("federated.toml");
     for (from, to) in [
         ("users_per_round = 4", "users_per_round = 2"),
-        ("target = 4, least = 3", "target = 2, least = 2"),
+        ("target = 4, min = 3", "target = 2, min = 2"),
         ("over_selection = 1.25", "over_selection = 1.5"),
     ] {
         assert!(task.contains(from), "{from}");

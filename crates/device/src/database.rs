@@ -14,10 +14,10 @@ use crate::error::{DeviceError, Result};
 use crate::keystore::{
     Counter, KeyStore, SecretKey, fresh, make_private_folder, overwrite, sync_folder, write_private,
 };
-use crate::memory::DEAR;
+use crate::memory::PLAN_BACKOFF;
 
 /// The version of the tables. A change of them adds a migration and raises it.
-const SCHEMA: i64 = 2;
+const SCHEMA: i64 = 3;
 
 const TABLES: &str = "
 CREATE TABLE meta (
@@ -63,7 +63,7 @@ CREATE TABLE stock (
     certificate BLOB NOT NULL
 ) WITHOUT ROWID;
 -- Plans whose training used up its processor time.
-CREATE TABLE dear (
+CREATE TABLE plan_backoff (
     plan BLOB PRIMARY KEY,
     until_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
@@ -149,10 +149,13 @@ impl Database {
                 transaction.commit()?;
                 return Ok(());
             }
-            // Version 1 counted examples by the rule of English alone.
-            1 => {
+            1 | 2 => {
                 let transaction = self.connection.unchecked_transaction()?;
-                transaction.execute_batch("ALTER TABLE examples ADD COLUMN broadest INTEGER;")?;
+                if got == 1 {
+                    // Version 1 counted examples by the rule of English alone.
+                    transaction.execute_batch("ALTER TABLE examples ADD COLUMN broadest INTEGER;")?;
+                }
+                transaction.execute_batch("ALTER TABLE dear RENAME TO plan_backoff;")?;
                 transaction.pragma_update(None, "user_version", SCHEMA)?;
                 transaction.commit()?;
             }
@@ -231,9 +234,12 @@ impl Database {
         self.set_number("latest_ms", now_ms)?;
         self.set_number("trusted_from_ms", self.number("trusted_from_ms")?.min(now_ms))?;
         let now = i64::try_from(now_ms).unwrap_or(i64::MAX);
-        let dear = i64::try_from(now_ms.saturating_add(DEAR)).unwrap_or(i64::MAX);
+        let plan_backoff = i64::try_from(now_ms.saturating_add(PLAN_BACKOFF)).unwrap_or(i64::MAX);
         transaction.execute("UPDATE participation SET at_ms = ?1 WHERE at_ms > ?1", [now])?;
-        transaction.execute("UPDATE dear SET until_ms = ?1 WHERE until_ms > ?1", [dear])?;
+        transaction.execute(
+            "UPDATE plan_backoff SET until_ms = ?1 WHERE until_ms > ?1",
+            [plan_backoff],
+        )?;
         Ok(transaction.commit()?)
     }
 
@@ -457,7 +463,7 @@ mod tests {
         database
             .connection
             .execute_batch(
-                "ALTER TABLE examples DROP COLUMN broadest; PRAGMA user_version = 1;
+                "ALTER TABLE examples DROP COLUMN broadest; ALTER TABLE plan_backoff RENAME TO dear; PRAGMA user_version = 1;
                  INSERT INTO examples (at_ms, expires_ms, withheld, bytes, examples, sealed)
                  VALUES (1, 900, 0, 4, 3, x'00'), (1, 900, 1, 4, 2, x'00');",
             )
@@ -471,6 +477,25 @@ mod tests {
                 now_ms: 1,
             };
             assert_eq!(store.counts().unwrap(), (3, 2));
+        }
+    }
+
+    #[test]
+    fn a_store_of_the_second_schema_keeps_the_plans_that_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut keys = MemoryKeyStore::default();
+        let database = Database::open(folder.path(), "p", &mut keys, 1).unwrap();
+        let old = "ALTER TABLE plan_backoff RENAME TO dear; PRAGMA user_version = 2; INSERT INTO dear VALUES (x'01', 7);";
+        database.connection.execute_batch(old).unwrap();
+        drop(database);
+        for _ in 0..2 {
+            let database = Database::open(folder.path(), "p", &mut keys, 1).unwrap();
+            let kept = database
+                .connection
+                .query_row("SELECT until_ms FROM plan_backoff", [], |row| {
+                    row.get::<_, i64>(0)
+                });
+            assert_eq!(kept.unwrap(), 7);
         }
     }
 

@@ -104,7 +104,7 @@ impl fmt::Display for Ineligible {
             Self::TooOften => "the device has taken part as often as the task allows",
             Self::OldRound => "the board shows a round that the device saw end",
             Self::TooLarge => "it moves more bytes than the device allows",
-            Self::TooDear { .. } => "its training used up its processor time on this device",
+            Self::PlanBackoff { .. } => "its training used up its processor time on this device",
         })
     }
 }

@@ -34,7 +34,7 @@ pub enum Ineligible {
     /// The task would load or send more bytes than the limits allow.
     TooLarge,
     /// The plan's training used up its processor time on this device.
-    TooDear {
+    PlanBackoff {
         /// The time at which the device tries again, in milliseconds since 1970.
         until_ms: u64,
     },
@@ -72,9 +72,9 @@ pub fn eligible(
         return Err(Ineligible::TooLarge);
     }
     let plan = card.plan.as_ref().and_then(|plan| plan.digest().ok());
-    let dear = plan.and_then(|plan| memory.dear.get(&plan));
-    if let Some(&until_ms) = dear.filter(|until| now_ms < **until) {
-        return Err(Ineligible::TooDear { until_ms });
+    let plan_backoff = plan.and_then(|plan| memory.plan_backoff.get(&plan));
+    if let Some(&until_ms) = plan_backoff.filter(|until| now_ms < **until) {
+        return Err(Ineligible::PlanBackoff { until_ms });
     }
     separated(
         memory,

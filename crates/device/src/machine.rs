@@ -36,7 +36,7 @@ use crate::error::{Refusal, shown};
 use crate::floors::{Limits, PolicyFloors};
 use crate::held::NamedRelease;
 use crate::job::{Job, JobError, Trained};
-use crate::memory::{DEAR, Memory, Row, StockedKey};
+use crate::memory::{Memory, PLAN_BACKOFF, Row, StockedKey};
 use crate::shared::Shared;
 use crate::wire::{Bytes, Reply, Request, is_path_segment};
 
@@ -184,7 +184,7 @@ enum State {
     WriteBlob(Digest32, Bytes),
     Train(Box<Job>),
     Training,
-    WriteDear(u64),
+    WritePlanBackoff(u64),
     WriteParticipation,
     Join,
     Poll,
@@ -327,7 +327,7 @@ impl Machine {
             State::WriteStock(_) => self.check_in(),
             State::WriteHead => self.fetch_plan(),
             State::WriteBlob(..) => self.fetch_next(),
-            State::WriteDear(_) => self.leave(Ended::OutOfTime),
+            State::WritePlanBackoff(_) => self.leave(Ended::OutOfTime),
             State::WriteParticipation => self.state = State::Join,
             State::WriteProgress { ended: true } => {
                 let verdict = self.exchange.as_ref().and_then(|exchange| exchange.verdict);
@@ -347,7 +347,10 @@ impl Machine {
                 digest: *digest,
                 bytes: Arc::clone(bytes),
             }),
-            State::WriteDear(until_ms) => self.session.as_ref().map(|session| session.dear(*until_ms)),
+            State::WritePlanBackoff(until_ms) => self
+                .session
+                .as_ref()
+                .map(|session| session.plan_backoff(*until_ms)),
             State::WriteParticipation => self.session.as_ref().and_then(Session::participation),
             State::WriteProgress { ended } => {
                 let (session, exchange) = (self.session.as_ref()?, self.exchange.as_ref()?);

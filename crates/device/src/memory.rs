@@ -8,7 +8,7 @@ use undertone_protocol::{Digest32, RetryWindow, Signed, Verdict};
 use crate::keystore::SecretKey;
 
 /// The time for which a device leaves a plan alone that costs too much processor time, in milliseconds.
-pub(crate) const DEAR: u64 = 7 * 24 * 3_600_000;
+pub(crate) const PLAN_BACKOFF: u64 = 7 * 24 * 3_600_000;
 
 /// The progress of a participation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub enum Row {
         bytes: Arc<[u8]>,
     },
     /// A plan whose training used up its processor time on this device.
-    Dear {
+    PlanBackoff {
         /// The digest of the plan.
         plan: Digest32,
         /// The time until which the device leaves it alone, in milliseconds since 1970.
@@ -120,7 +120,7 @@ pub struct Memory {
     /// The planned cost of each task that the device took part in.
     pub spent: BTreeMap<Digest32, f64>,
     /// Plans that cost too much processor time, and the time until which the device leaves them alone.
-    pub dear: BTreeMap<Digest32, u64>,
+    pub plan_backoff: BTreeMap<Digest32, u64>,
     /// The certificate of the device.
     pub certificate: Option<Signed>,
     /// Session keys that were not used.
@@ -145,8 +145,8 @@ impl Memory {
             }
             Row::Stock(keys) => self.stock.extend(keys.iter().cloned()),
             Row::Blob { .. } => {}
-            Row::Dear { plan, until_ms } => {
-                self.dear.insert(*plan, *until_ms);
+            Row::PlanBackoff { plan, until_ms } => {
+                self.plan_backoff.insert(*plan, *until_ms);
             }
             Row::Participation { row, rho, key } => {
                 let spent = self.spent.entry(row.task).or_default();
@@ -181,8 +181,8 @@ impl Memory {
         for row in &mut self.participations {
             row.at_ms = row.at_ms.min(now_ms);
         }
-        for until_ms in self.dear.values_mut() {
-            *until_ms = (*until_ms).min(now_ms.saturating_add(DEAR));
+        for until_ms in self.plan_backoff.values_mut() {
+            *until_ms = (*until_ms).min(now_ms.saturating_add(PLAN_BACKOFF));
         }
     }
 

@@ -65,9 +65,9 @@ impl Database {
                 Ok(())
             }
             Row::Blob { digest, bytes } => self.keep_blob(digest, bytes, cache_bytes),
-            Row::Dear { plan, until_ms } => {
+            Row::PlanBackoff { plan, until_ms } => {
                 self.connection.execute(
-                    "INSERT INTO dear (plan, until_ms) VALUES (?1, ?2)
+                    "INSERT INTO plan_backoff (plan, until_ms) VALUES (?1, ?2)
                      ON CONFLICT DO UPDATE SET until_ms = excluded.until_ms",
                     params![plan, integer(*until_ms)],
                 )?;
@@ -172,7 +172,7 @@ impl Database {
         let english_examples = Some(examples.counts_by(WordRule::English)?);
         let sure = integer(self.sure_ms(examples.now_ms)?);
         self.connection
-            .execute("DELETE FROM dear WHERE until_ms <= ?1", [sure])?;
+            .execute("DELETE FROM plan_backoff WHERE until_ms <= ?1", [sure])?;
         self.connection
             .execute("DELETE FROM stock WHERE not_after_ms <= ?1", [sure])?;
         let mut memory = Memory {
@@ -197,11 +197,13 @@ impl Database {
                 .heads
                 .insert(row.get(0)?, (round.unsigned_abs(), row.get(2)?));
         }
-        let mut statement = self.connection.prepare("SELECT plan, until_ms FROM dear")?;
+        let mut statement = self
+            .connection
+            .prepare("SELECT plan, until_ms FROM plan_backoff")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let until: i64 = row.get(1)?;
-            memory.dear.insert(row.get(0)?, until.unsigned_abs());
+            memory.plan_backoff.insert(row.get(0)?, until.unsigned_abs());
         }
         let mut statement = self.connection.prepare("SELECT task, rho FROM spent")?;
         let mut rows = statement.query([])?;
@@ -318,7 +320,7 @@ mod tests {
             Row::Stock(vec![key(8), key(9)]),
             participation(4),
             with_key,
-            Row::Dear {
+            Row::PlanBackoff {
                 plan: [6; 32],
                 until_ms: 500,
             },
@@ -340,7 +342,10 @@ mod tests {
         let found = memory(&database);
         assert_eq!(found.participations, expected.participations);
         assert_eq!((found.heads, found.spent), (expected.heads, expected.spent));
-        assert_eq!((found.latest_ms, found.dear), (expected.latest_ms, expected.dear));
+        assert_eq!(
+            (found.latest_ms, found.plan_backoff),
+            (expected.latest_ms, expected.plan_backoff)
+        );
         let stock = |memory: &Memory| -> Vec<_> {
             let all = memory.stock.iter();
             all.map(|key| (*key.seed, key.public, key.certificate.clone(), key.not_after_ms))

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use undertone_aggregation::{AggregationError, Bound, ClipReport, NonFinite};
-use undertone_device_sum::{DeviceError, UnitSlots};
+use undertone_gpu_sum::{GpuError, UnitSlots};
 use undertone_local::{
-    Algorithm, Batching, CohortText, Engine, EngineError, EngineTimes, Lesson, LocalError, LocalOutcome,
-    LocalTask, Steps, UpdateSink, UserSettings, Work,
+    Algorithm, Batching, CohortText, Engine, EngineError, EngineTimes, LocalError, LocalOutcome, LocalTask,
+    Steps, UpdateSink, UserBatches, UserSettings, Work,
 };
 use undertone_models::{ModelError, ModelSpec, PackedBatch, SequenceModel, StateMode};
 
@@ -22,7 +22,7 @@ use crate::table::Table;
 /// The largest number of users that are trained at once: a grid of CUDA has no more rows.
 pub const MAX_SLOTS: usize = 65_535;
 
-/// Refuses a model or an algorithm that [`DeviceEngine`] does not know.
+/// Refuses a model or an algorithm that [`GpuEngine`] does not know.
 ///
 /// # Errors
 /// An error that names the key of the run file.
@@ -41,7 +41,7 @@ pub struct Capacity {
     pub max_examples: usize,
 }
 
-/// An engine that trains many users at once in the memory of a device such as a GPU: FedAvg of the recurrent word models, and FedAvg and
+/// An engine that trains many users at once in the memory of a GPU: FedAvg of the recurrent word models, and FedAvg and
 /// user-level sampling of transformers.
 ///
 /// Each user has a slot with parameters and activations of its own. The update of a user has the same bits in any slot, beside any
@@ -50,8 +50,8 @@ pub struct Capacity {
 ///
 /// # Example
 /// ```
-/// use undertone_device_sum::Emulator;
-/// use undertone_gpu::{Capacity, DeviceEngine, Precision};
+/// use undertone_gpu_sum::Emulator;
+/// use undertone_gpu::{Capacity, GpuEngine, Precision};
 /// use undertone_local::UserSettings;
 /// use undertone_models::ModelSpec;
 ///
@@ -60,7 +60,7 @@ pub struct Capacity {
 /// let settings: UserSettings = serde_json::from_str(r#"{"batch_size": 8, "learning_rate": 0.5}"#)?;
 /// // 16 users at once, none with more than 20 examples or with an example of more than 12 tokens.
 /// let capacity = Capacity { users: 16, longest: 12, max_examples: 20 };
-/// let engine = DeviceEngine::new(Emulator::default(), &spec, model.as_ref(), &settings, capacity, Precision::F32)?;
+/// let engine = GpuEngine::new(Emulator::default(), &spec, model.as_ref(), &settings, capacity, Precision::F32)?;
 /// assert!(engine.bytes() < 4_000_000);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -68,7 +68,7 @@ pub struct Capacity {
     missing_debug_implementations,
     reason = "PRIVACY: it reaches text and updates"
 )]
-pub struct DeviceEngine<M: Trainer> {
+pub struct GpuEngine<M: Trainer> {
     machine: M,
     program: Program,
     algorithm: Algorithm,
@@ -91,7 +91,7 @@ struct Student<'a, 's> {
     failed: Option<LocalError>,
 }
 
-impl<M: Trainer + Clone> DeviceEngine<M> {
+impl<M: Trainer + Clone> GpuEngine<M> {
     /// Takes memory for so many users.
     ///
     /// # Errors
@@ -143,18 +143,18 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
                 &frame.slot.to_string(),
             ));
         };
-        let of_device = |error: DeviceError| LocalError::from(AggregationError::from(error));
-        let mut memory = machine.zeros::<u32>(floats).map_err(of_device)?;
+        let of_gpu = |error: GpuError| LocalError::from(AggregationError::from(error));
+        let mut memory = machine.zeros::<u32>(floats).map_err(of_gpu)?;
         for (at, values) in program.constants() {
             machine
                 .write::<u32>(&mut memory, (frame.behind + at) as usize, cast_slice(values))
-                .map_err(of_device)?;
+                .map_err(of_gpu)?;
         }
         Ok(Self {
             memory,
             words: machine
                 .zeros::<u32>(Table::max_words(&frame, slots))
-                .map_err(of_device)?,
+                .map_err(of_gpu)?,
             table: Table::new(frame.vocab, program.context()),
             program,
             algorithm: settings.algorithm,
@@ -169,7 +169,7 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
         self.program.frame()
     }
 
-    /// Bytes of the device's memory: parameters and activations of all slots, and the sum.
+    /// Bytes of the GPU's memory: parameters and activations of all slots, and the sum.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let slots = self.slots as u64;
@@ -193,7 +193,7 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
             place: places[0],
             source,
         };
-        let of_device = |error: DeviceError| of_first(AggregationError::from(error).into());
+        let of_gpu = |error: GpuError| of_first(AggregationError::from(error).into());
         let mut students: Vec<Student<'_, '_>> = places
             .iter()
             .map(|&place| Student::new(task, &text.examples(place), text.order(place)))
@@ -204,10 +204,10 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
             true => Projection::new(task, self.groups).map_err(of_first)?,
             false => None,
         };
-        units.set_units(places.len()).map_err(of_device)?;
+        units.set_units(places.len()).map_err(of_gpu)?;
         self.table.begin(places.len());
         self.launch(units, [self.program.whole(Kernel::Begin, self.algorithm)])
-            .map_err(of_device)?;
+            .map_err(of_gpu)?;
         while students.iter().any(|student| student.next.is_some()) {
             self.table.begin(places.len());
             for (slot, student) in students.iter().enumerate() {
@@ -222,14 +222,14 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
                 }
             }
             let calls = self.program.step(self.table.sizes(), learning_rate, carries);
-            self.launch(units, calls).map_err(of_device)?;
-            let statistics = self.statistics(places.len()).map_err(of_device)?;
+            self.launch(units, calls).map_err(of_gpu)?;
+            let statistics = self.statistics(places.len()).map_err(of_gpu)?;
             let of_slot = self.frame().statistics.col as usize;
             for (student, statistics) in students.iter_mut().zip(statistics.chunks(of_slot)) {
                 student.count(statistics);
             }
             if let Some(projection) = &projection {
-                let reports = self.project(projection, units, places.len()).map_err(of_device)?;
+                let reports = self.project(projection, units, places.len()).map_err(of_gpu)?;
                 for (student, report) in students.iter_mut().zip(reports) {
                     student.projected(report);
                 }
@@ -249,10 +249,9 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
             outcomes.push(outcome);
         }
         self.launch(units, [self.program.whole(Kernel::Finish, self.algorithm)])
-            .map_err(of_device)?;
+            .map_err(of_gpu)?;
         let started = Instant::now();
-        sink.accept_on_device(places, &outcomes, units)
-            .map_err(of_first)?;
+        sink.accept_on_gpu(places, &outcomes, units).map_err(of_first)?;
         Ok(started.elapsed())
     }
 
@@ -261,7 +260,7 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
         &mut self,
         units: &mut UnitSlots<M>,
         calls: impl IntoIterator<Item = Launch>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), GpuError> {
         let slots = self.table.slots() as u32;
         self.machine
             .write::<u32>(&mut self.words, 0, self.table.words())?;
@@ -278,13 +277,13 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
     }
 
     /// Reads floats behind the workspaces of the slots.
-    fn shared(&self, at: u64, into: &mut [f32]) -> Result<(), DeviceError> {
+    fn shared(&self, at: u64, into: &mut [f32]) -> Result<(), GpuError> {
         let at = self.frame().behind + at;
         self.machine
             .read::<u32>(&self.memory, at as usize, cast_slice_mut(into))
     }
 
-    fn statistics(&self, slots: usize) -> Result<Vec<f32>, DeviceError> {
+    fn statistics(&self, slots: usize) -> Result<Vec<f32>, GpuError> {
         let array = self.frame().statistics;
         let mut numbers = vec![0.0; slots * array.col as usize];
         self.shared(array.at, &mut numbers)?;
@@ -297,7 +296,7 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
         projection: &Projection,
         units: &mut UnitSlots<M>,
         slots: usize,
-    ) -> Result<Vec<ClipReport>, DeviceError> {
+    ) -> Result<Vec<ClipReport>, GpuError> {
         let frame = *self.frame();
         self.launch(units, projection.distances(&frame))?;
         let (distances, factors) = (frame.distances, frame.factors);
@@ -314,7 +313,7 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
     }
 
     /// The slots for updates under the bound of a round.
-    fn units(&mut self, bound: &Bound) -> Result<UnitSlots<M>, DeviceError> {
+    fn units(&mut self, bound: &Bound) -> Result<UnitSlots<M>, GpuError> {
         match self.units.take() {
             Some(units) if units.fits(bound) => Ok(units),
             _ => UnitSlots::new(self.machine.clone(), bound, self.slots),
@@ -322,7 +321,7 @@ impl<M: Trainer + Clone> DeviceEngine<M> {
     }
 }
 
-impl<M: Trainer + Clone> Engine for DeviceEngine<M> {
+impl<M: Trainer + Clone> Engine for GpuEngine<M> {
     fn train(
         &mut self,
         task: &LocalTask<'_>,
@@ -337,7 +336,7 @@ impl<M: Trainer + Clone> Engine for DeviceEngine<M> {
         let Some(&place) = places.first() else {
             return Ok(EngineTimes::default());
         };
-        let of_set_up = |error: DeviceError| EngineError {
+        let of_set_up = |error: GpuError| EngineError {
             place,
             source: AggregationError::from(error).into(),
         };
@@ -370,7 +369,7 @@ impl<M: Trainer + Clone> Engine for DeviceEngine<M> {
             times.sink += self.group(task, text, places, &mut units, sink)?;
         }
         let started = Instant::now();
-        sink.end_on_device(&mut units)
+        sink.end_on_gpu(&mut units)
             .map_err(|source| EngineError { place, source })?;
         times.sink += started.elapsed();
         self.units = Some(units);
@@ -378,7 +377,7 @@ impl<M: Trainer + Clone> Engine for DeviceEngine<M> {
     }
 }
 
-impl<M: Trainer> Drop for DeviceEngine<M> {
+impl<M: Trainer> Drop for GpuEngine<M> {
     fn drop(&mut self) {
         // PRIVACY: text, activations and gradients. Nothing can be done about a machine that has failed.
         drop(self.machine.clear::<u32>(&mut self.memory));
@@ -388,13 +387,13 @@ impl<M: Trainer> Drop for DeviceEngine<M> {
 
 impl<'a, 's> Student<'a, 's> {
     fn new(task: &LocalTask<'s>, examples: &[&'a [u32]], order: [u8; 32]) -> Self {
-        let lesson = Lesson::new(examples, order, task.settings);
+        let batches = UserBatches::new(examples, order, task.settings);
         let is_mean = task.settings.algorithm == Algorithm::Uls;
-        let weight = is_mean.then(|| 1.0 / lesson.examples().len().max(1) as f64);
+        let weight = is_mean.then(|| 1.0 / batches.examples().len().max(1) as f64);
         let projects = task.settings.clip_every_step && task.settings.algorithm == Algorithm::FedAvg;
         let outcome = LocalOutcome {
-            weight: lesson.weight(task.settings),
-            examples: lesson.examples().len(),
+            weight: batches.weight(task.settings),
+            examples: batches.examples().len(),
             tokens: 0,
             loss_sum: 0.0,
             projected: projects.then_some(ClipReport {
@@ -403,7 +402,7 @@ impl<'a, 's> Student<'a, 's> {
             }),
             discarded: false,
         };
-        let mut steps = lesson.into_steps(task.settings, task.special);
+        let mut steps = batches.into_steps(task.settings, task.special);
         Self {
             next: steps.next(),
             steps,
@@ -436,8 +435,7 @@ impl<'a, 's> Student<'a, 's> {
             return;
         }
         if !report.norm.is_finite() {
-            self.failed
-                .get_or_insert(AggregationError::NotFiniteOnDevice.into());
+            self.failed.get_or_insert(AggregationError::NotFiniteOnGpu.into());
         }
         self.outcome.projected = Some(report);
     }

@@ -4,7 +4,7 @@
 //!
 //! | item | what it holds |
 //! |---|---|
-//! | [`DeviceEngine`] | the engine: users in slots, and their updates handed to a sink where they lie |
+//! | [`GpuEngine`] | the engine: users in slots, and their updates handed to a sink where they lie |
 //! | [`check()`], [`Capacity`], [`MAX_SLOTS`], [`Precision`] | what the engine can train |
 //! | [`self_test()`] | a comparison of a machine with the emulator |
 //! | `open` | an NVIDIA GPU, with the feature `cuda` |
@@ -33,7 +33,7 @@ mod tests;
 mod transformer;
 
 pub use call::{Call, Kernel, Precision};
-pub use engine::{Capacity, DeviceEngine, MAX_SLOTS, check};
+pub use engine::{Capacity, GpuEngine, MAX_SLOTS, check};
 pub use machine::{Trainer, TrainingMemory};
 #[cfg(feature = "cuda")]
 pub use raw::cuda::open;

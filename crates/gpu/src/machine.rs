@@ -1,6 +1,6 @@
 //! The seam between local training and the machine that runs its kernels.
 
-use undertone_device_sum::{DeviceError, Machine};
+use undertone_gpu_sum::{GpuError, Machine};
 
 use crate::call::{Call, Kernel};
 
@@ -20,7 +20,7 @@ pub trait Trainer: Machine {
         slots: u32,
         call: &Call,
         memory: TrainingMemory<'_, Self>,
-    ) -> Result<(), DeviceError>
+    ) -> Result<(), GpuError>
     where
         Self: Sized;
 }

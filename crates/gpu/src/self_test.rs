@@ -5,7 +5,7 @@ mod coarse;
 use std::sync::Mutex;
 
 use undertone_aggregation::{AggregationError, Clipping, NonFinite};
-use undertone_device_sum::{DeviceError, Emulator};
+use undertone_gpu_sum::{Emulator, GpuError};
 use undertone_local::{
     Algorithm, Batching, CohortText, Engine, LocalError, LocalOutcome, LocalTask, MicrobatchOutcome,
     UpdateSink, UserSettings, Work,
@@ -14,7 +14,7 @@ use undertone_models::ModelSpec;
 use undertone_text::SpecialIds;
 
 use crate::call::Precision;
-use crate::engine::{Capacity, DeviceEngine};
+use crate::engine::{Capacity, GpuEngine};
 use crate::machine::Trainer;
 
 /// Ids of the test's models.
@@ -86,7 +86,7 @@ fn bits<M: Trainer + Clone>(
         longest: 7,
         max_examples,
     };
-    let mut engine = DeviceEngine::new(machine, spec, model.as_ref(), settings, capacity, Precision::F32)?;
+    let mut engine = GpuEngine::new(machine, spec, model.as_ref(), settings, capacity, Precision::F32)?;
     let theta = model.initial_params(1);
     let task = LocalTask {
         round: 0,
@@ -112,11 +112,11 @@ fn bits<M: Trainer + Clone>(
 /// them, too, because no such sum is rounded.
 ///
 /// # Errors
-/// [`DeviceError::SelfTest`] in an [`AggregationError::Device`] for a bit that differs; the errors of the machine.
+/// [`GpuError::SelfTest`] in an [`AggregationError::GPU`] for a bit that differs; the errors of the machine.
 ///
 /// # Example
 /// ```
-/// undertone_gpu::self_test(&undertone_device_sum::Emulator::new(4, 32, 1)?)?;
+/// undertone_gpu::self_test(&undertone_gpu_sum::Emulator::new(4, 32, 1)?)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn self_test<M: Trainer + Clone>(machine: &M) -> Result<(), LocalError> {
@@ -151,7 +151,7 @@ pub fn self_test<M: Trainer + Clone>(machine: &M) -> Result<(), LocalError> {
         let expected = bits(Emulator::default(), &spec, &settings)?;
         if bits(machine.clone(), &spec, &settings)? != expected {
             let kernel = "local training";
-            return Err(AggregationError::from(DeviceError::SelfTest { kernel }).into());
+            return Err(AggregationError::from(GpuError::SelfTest { kernel }).into());
         }
     }
     coarse::test(machine).map_err(|error| AggregationError::from(error).into())

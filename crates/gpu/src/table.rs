@@ -1,6 +1,6 @@
 //! The words that tell each slot what it trains on in one local step.
 
-use undertone_device_sum::DeviceError;
+use undertone_gpu_sum::GpuError;
 use undertone_models::{IGNORE, SequenceBatch};
 
 use crate::call::header;
@@ -54,7 +54,7 @@ impl Table {
         carries: bool,
         weight: Option<f64>,
         frame: &Frame,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), GpuError> {
         self.check(batch, frame)?;
         let (rows, sequences) = (batch.rows() as u32, batch.sequences() as u32);
         self.sizes.steps = self.sizes.steps.max(batch.active.len() as u32);
@@ -191,8 +191,8 @@ impl Table {
         (is_first, chain)
     }
 
-    fn check(&self, batch: &SequenceBatch<'_>, frame: &Frame) -> Result<(), DeviceError> {
-        let wrong = |what, expected: String, got: usize| Err(DeviceError::Shape { what, expected, got });
+    fn check(&self, batch: &SequenceBatch<'_>, frame: &Frame) -> Result<(), GpuError> {
+        let wrong = |what, expected: String, got: usize| Err(GpuError::Shape { what, expected, got });
         let rows: usize = batch.active.iter().sum();
         let in_order = batch.active.windows(2).all(|pair| pair[0] >= pair[1]);
         if rows != batch.inputs.len() || rows != batch.targets.len() || !in_order || batch.active.contains(&0)

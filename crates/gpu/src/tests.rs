@@ -9,16 +9,16 @@ use std::sync::Mutex;
 
 use proptest::prelude::*;
 use undertone_aggregation::{Clipping, NonFinite};
-use undertone_device_sum::{DeviceError, Emulator, Machine, Span, Word};
+use undertone_gpu_sum::{Emulator, GpuError, Machine, Span, Word};
 use undertone_local::{
-    CohortText, CpuEngine, Engine, Lesson, LocalError, LocalOutcome, LocalTask, MicrobatchOutcome,
-    UpdateSink, UserSettings, Work,
+    CohortText, CpuEngine, Engine, LocalError, LocalOutcome, LocalTask, MicrobatchOutcome, UpdateSink,
+    UserBatches, UserSettings, Work,
 };
 use undertone_models::{ModelSpec, SequenceModel};
 use undertone_text::SpecialIds;
 
 use crate::call::{Call, Kernel, count, product};
-use crate::{Capacity, DeviceEngine, Precision, Trainer, TrainingMemory};
+use crate::{Capacity, GpuEngine, Precision, Trainer, TrainingMemory};
 
 const IDS: usize = 61;
 
@@ -136,14 +136,9 @@ impl World {
         }
     }
 
-    fn engine<M: Trainer + Clone>(
-        &self,
-        machine: M,
-        settings: &UserSettings,
-        slots: usize,
-    ) -> DeviceEngine<M> {
+    fn engine<M: Trainer + Clone>(&self, machine: M, settings: &UserSettings, slots: usize) -> GpuEngine<M> {
         let capacity = capacity(slots, 6, 12);
-        DeviceEngine::new(
+        GpuEngine::new(
             machine,
             &self.spec,
             self.model.as_ref(),
@@ -202,8 +197,8 @@ fn a_gradient_is_that_of_the_model_in_double_precision_to_1e_5() {
         let wide: Vec<f64> = world.theta.iter().copied().map(f64::from).collect();
         let mut worker = world.model.check_worker(12, 72);
         for place in EVERYONE {
-            let lesson = Lesson::new(&cohort.examples(place), cohort.order(place), &settings);
-            let steps: Vec<_> = lesson.into_steps(&settings, SpecialIds::WORDS).collect();
+            let batches = UserBatches::new(&cohort.examples(place), cohort.order(place), &settings);
+            let steps: Vec<_> = batches.into_steps(&settings, SpecialIds::WORDS).collect();
             let (update, outcome) = &updates[&place];
             let Some((batch, _)) = steps.first() else {
                 assert!(update.iter().all(|&value| value == 0.0) && outcome.tokens == 0);
@@ -353,7 +348,7 @@ fn what_the_engine_does_not_know_is_an_error_that_names_the_key() {
         let model = spec.build(IDS).unwrap();
         let settings: UserSettings = serde_json::from_str(keys).unwrap();
         let capacity = capacity(2, 6, 12);
-        let engine = DeviceEngine::new(
+        let engine = GpuEngine::new(
             Emulator::default(),
             &spec,
             model.as_ref(),
@@ -423,8 +418,8 @@ proptest! {
         let settings = settings(r#""batch_size": 4, "learning_rate": 0.5"#);
         let batch = |user: usize| {
             let examples: Vec<&[u32]> = users[user].iter().map(|example| &example[..]).collect();
-            let lesson = Lesson::new(&examples, [1; 32], &settings);
-            lesson.into_steps(&settings, SpecialIds::WORDS).next().unwrap().0
+            let batches = UserBatches::new(&examples, [1; 32], &settings);
+            batches.into_steps(&settings, SpecialIds::WORDS).next().unwrap().0
         };
         let lists = |table: &Table, slot: usize| -> Vec<Vec<u32>> {
             let words = table.words();

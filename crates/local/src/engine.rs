@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use undertone_aggregation::{AggregationError, DevicePart, Wiped};
+use undertone_aggregation::{AggregationError, GpuPart, Wiped};
 use undertone_models::SequenceModel;
 
 use crate::error::{LocalError, Result};
@@ -55,19 +55,19 @@ pub trait UpdateSink: Sync {
     /// An update that cannot be used, such as one of a wrong length, or a second one for the same place.
     fn accept(&self, place: usize, update: &[f32], outcome: LocalOutcome) -> Result<()>;
 
-    /// Takes the updates of the users at these places from the memory of a device such as a GPU, one unit of the part for each.
+    /// Takes the updates of the users at these places from the memory of a GPU, one unit of the part for each.
     ///
-    /// The provided method copies every update to the host and calls [`accept`](Self::accept). A sink that adds up lets the device do
-    /// it by [`BoundedSum::keep_on_device`](undertone_aggregation::BoundedSum::keep_on_device) and takes
+    /// The provided method copies every update to the host and calls [`accept`](Self::accept). A sink that adds up lets the GPU do
+    /// it by [`BoundedSum::keep_on_gpu`](undertone_aggregation::BoundedSum::keep_on_gpu) and takes
     /// the sum at the end.
     ///
     /// # Errors
-    /// The errors of [`accept`](Self::accept) and of the device, and a number of places or outcomes that differs from the units.
-    fn accept_on_device(
+    /// The errors of [`accept`](Self::accept) and of the GPU, and a number of places or outcomes that differs from the units.
+    fn accept_on_gpu(
         &self,
         places: &[usize],
         outcomes: &[LocalOutcome],
-        part: &mut dyn DevicePart,
+        part: &mut dyn GpuPart,
     ) -> Result<()> {
         check_units(places, outcomes, part)?;
         let mut update = Wiped::from(vec![0.0; part.parameters()]);
@@ -78,11 +78,11 @@ pub trait UpdateSink: Sync {
         Ok(())
     }
 
-    /// Takes the sum that a device keeps of the parts before. An engine on a device calls this after the last part of its work.
+    /// Takes the sum that a GPU keeps of the parts before. An engine on a GPU calls this after the last part of its work.
     ///
     /// # Errors
-    /// The device failed, or a value of the sum is larger than its units can make it.
-    fn end_on_device(&self, _: &mut dyn DevicePart) -> Result<()> {
+    /// The GPU failed, or a value of the sum is larger than its units can make it.
+    fn end_on_gpu(&self, _: &mut dyn GpuPart) -> Result<()> {
         Ok(())
     }
 
@@ -93,15 +93,15 @@ pub trait UpdateSink: Sync {
     fn accept_microbatch(&self, number: usize, update: &[f32], outcome: MicrobatchOutcome) -> Result<()>;
 }
 
-/// Refuses a part of a device whose units are not those of the places.
+/// Refuses a part of a GPU whose units are not those of the places.
 ///
 /// # Errors
 /// A number of places or of outcomes that differs from the units.
-pub fn check_units(places: &[usize], outcomes: &[LocalOutcome], part: &dyn DevicePart) -> Result<()> {
+pub fn check_units(places: &[usize], outcomes: &[LocalOutcome], part: &dyn GpuPart) -> Result<()> {
     let expected = part.units();
     for (what, got) in [
-        ("places of the device's units", places.len()),
-        ("outcomes of the device's units", outcomes.len()),
+        ("places of the GPU's units", places.len()),
+        ("outcomes of the GPU's units", outcomes.len()),
     ] {
         if got != expected {
             return Err(AggregationError::Length { what, expected, got }.into());
@@ -131,7 +131,7 @@ pub struct EngineError {
 
 /// A machine that computes updates. It sees parameters, examples and the seeds of their order, and never a sum, a key of the run
 /// or the name of a user. Nothing of a guarantee rests on an engine: the sink bounds everything that it delivers. Updates that stay in
-/// the memory of a device are an exception: the sink computes their factors, and the device is trusted to apply them.
+/// the memory of a GPU are an exception: the sink computes their factors, and the GPU is trusted to apply them.
 pub trait Engine: Send {
     /// Computes the work of one round and hands each piece to the sink.
     ///
@@ -235,12 +235,12 @@ impl Engine for CpuEngine {
 mod tests {
     use super::*;
     use std::sync::Mutex;
-    use undertone_aggregation::{DeviceSum, Factor, Limbs};
+    use undertone_aggregation::{Factor, GpuSum, Limbs};
 
     /// Updates of two values in memory that only copies leave.
     struct Copies(Vec<[f32; 2]>);
 
-    impl DevicePart for Copies {
+    impl GpuPart for Copies {
         fn units(&self) -> usize {
             self.0.len()
         }
@@ -262,7 +262,7 @@ mod tests {
             panic!("the provided method asks for updates alone");
         }
 
-        fn take(&mut self) -> Result<DeviceSum, AggregationError> {
+        fn take(&mut self) -> Result<GpuSum, AggregationError> {
             panic!("the provided method asks for updates alone");
         }
     }
@@ -299,20 +299,20 @@ mod tests {
         };
         let (sink, mut part) = (Kept::default(), Copies(vec![[0.5, -1.0], [3.0, f32::NAN]]));
         let outcomes = [outcome(1.0), outcome(0.25)];
-        sink.accept_on_device(&[7, 4], &outcomes, &mut part).unwrap();
+        sink.accept_on_gpu(&[7, 4], &outcomes, &mut part).unwrap();
         for (places, outcomes, message) in [
             (
                 &[7][..],
                 &outcomes[..],
-                "places of the device's units: expected 2 values, got 1",
+                "places of the GPU's units: expected 2 values, got 1",
             ),
             (
                 &[7, 4],
                 &outcomes[..1],
-                "outcomes of the device's units: expected 2 values, got 1",
+                "outcomes of the GPU's units: expected 2 values, got 1",
             ),
         ] {
-            let error = sink.accept_on_device(places, outcomes, &mut part).unwrap_err();
+            let error = sink.accept_on_gpu(places, outcomes, &mut part).unwrap_err();
             assert_eq!(error.to_string(), message);
         }
         let kept = sink.0.into_inner().unwrap();

@@ -11,8 +11,8 @@ use undertone_text::SpecialIds;
 
 use crate::batch;
 use crate::error::{LocalError, Result};
-use crate::lesson::Lesson;
 use crate::settings::{Algorithm, BatchShape, FEDSGD_CHUNK, UserSettings};
+use crate::user_batches::UserBatches;
 
 pub use examples::{CLIP_MARGIN, MicrobatchOutcome};
 
@@ -185,12 +185,12 @@ impl LocalWorker {
         order: [u8; 32],
         task: &LocalTask<'_>,
     ) -> Result<LocalOutcome> {
-        let lesson = Lesson::new(examples, order, task.settings);
-        let (drawn, weight) = (lesson.examples().len(), lesson.weight(task.settings));
+        let batches = UserBatches::new(examples, order, task.settings);
+        let (drawn, weight) = (batches.examples().len(), batches.weight(task.settings));
         let trained = match task.settings.algorithm {
-            Algorithm::FedAvg => self.fedavg(lesson, task),
-            Algorithm::FedSgd => self.fedsgd(lesson.examples(), task),
-            Algorithm::Uls => self.uls(lesson.examples(), task),
+            Algorithm::FedAvg => self.fedavg(batches, task),
+            Algorithm::FedSgd => self.fedsgd(batches.examples(), task),
+            Algorithm::Uls => self.uls(batches.examples(), task),
             Algorithm::Els => Err(LocalError::setting(
                 "user_update.algorithm",
                 "an algorithm with an update of one user",
@@ -242,7 +242,7 @@ impl LocalWorker {
         self.parameters
     }
 
-    fn fedavg(&mut self, lesson: Lesson<'_>, task: &LocalTask<'_>) -> Result<Trained> {
+    fn fedavg(&mut self, batches: UserBatches<'_>, task: &LocalTask<'_>) -> Result<Trained> {
         self.parameters.copy_from_slice(task.theta);
         let learning_rate = task.settings.learning_rate() as f32;
         let (mut tokens, mut loss_sum) = (0, 0.0);
@@ -250,7 +250,7 @@ impl LocalWorker {
             norm: 0.0,
             clipped: false,
         };
-        for (batch, mode) in lesson.into_steps(task.settings, task.special) {
+        for (batch, mode) in batches.into_steps(task.settings, task.special) {
             let stats = self
                 .model
                 .sgd_step(&mut self.parameters, &batch.batch(), learning_rate, mode)?;

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::task::TaskConfig;
 use undertone_data::Partition;
-use undertone_device_sum::Emulator;
-use undertone_gpu::{Capacity, DeviceEngine, Precision, Trainer};
+use undertone_gpu::{Capacity, GpuEngine, Precision, Trainer};
+use undertone_gpu_sum::Emulator;
 use undertone_local::{CpuEngine, Engine};
 use undertone_models::SequenceModel;
 
@@ -152,6 +152,6 @@ fn on<M: Trainer + Clone + 'static>(
         longest,
         max_examples,
     };
-    let engine = DeviceEngine::new(machine, &task.model, model, settings, capacity, precision)?;
+    let engine = GpuEngine::new(machine, &task.model, model, settings, capacity, precision)?;
     Ok(Box::new(engine))
 }

@@ -4,7 +4,7 @@
 //! The other program keeps parameters and optimizer. `undertone verify` checks the finished folder.
 
 mod config;
-mod device;
+mod gpu;
 mod journal;
 mod open;
 mod round;
@@ -239,7 +239,7 @@ impl Session {
     /// The entropy of the noise and the line of the ledger are durable before `out` is touched. After an error it is untouched.
     ///
     /// # Errors
-    /// No open round; an `out` of another length, or units on a device whose sum was not merged, which leave the round open; everything else stops the session, and it has to be made
+    /// No open round; an `out` of another length, or units on a GPU whose sum was not merged, which leave the round open; everything else stops the session, and it has to be made
     /// anew with `resume`.
     pub fn release(&mut self, out: &mut [f32]) -> Result<Released> {
         if let Some(round) = self.open_round() {
@@ -251,7 +251,7 @@ impl Session {
                 }
                 .into());
             }
-            round.check_device()?;
+            round.check_gpu()?;
         }
         let (head, round) = match std::mem::replace(&mut self.stage, Stage::Stopped) {
             Stage::Open(head, round) => (head, round),
@@ -468,7 +468,7 @@ pub(crate) fn claims<'a>(
         planned,
         estimate: None,
         assumptions: (config.unit_rng.statement().into_iter())
-            .chain(device::assumption(entries))
+            .chain(gpu::assumption(entries))
             .collect(),
     }
 }

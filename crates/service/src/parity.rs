@@ -68,7 +68,7 @@ aggregation = { sum = "secagg", encoding = { kind = "rotated_rounding", scale = 
 
 [service]
 over_selection = 1.0
-group = { target = 9, least = 6 }
+group = { target = 9, min = 6 }
 deadlines = { select = "60s", report = "120s", attempt = "300s" }
 identity = "dev"
 "#;

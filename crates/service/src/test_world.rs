@@ -31,7 +31,7 @@ privacy = { noise_multiplier = 2.0, delta = 1e-7, mechanism = { kind = "tree" } 
 
 [service]
 over_selection = 1.5
-group = { target = 2, least = 2 }
+group = { target = 2, min = 2 }
 "#;
 
 /// The kind of a store.

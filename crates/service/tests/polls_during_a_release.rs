@@ -33,7 +33,7 @@ privacy = { noise_multiplier = 2.0, delta = 1e-6, mechanism = { kind = "tree" } 
 
 [service]
 over_selection = 1.0
-group = { target = 2, least = 2 }
+group = { target = 2, min = 2 }
 identity = "dev"
 "#;
 

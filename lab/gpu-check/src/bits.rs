@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use undertone_aggregation::AggregationError;
 use undertone_aggregation::{
-    Bound, BoundedSum, Clipping, DevicePart, DeviceSum, Factor, Limbs, NonFinite, ParamLayout,
+    Bound, BoundedSum, Clipping, Factor, GpuPart, GpuSum, Limbs, NonFinite, ParamLayout,
 };
-use undertone_device_sum::{Emulator, UnitSlots};
 use undertone_gpu::Trainer;
+use undertone_gpu_sum::{Emulator, UnitSlots};
 use undertone_local::LocalOutcome;
 
 use crate::world::{Cohort, Kept, Sum, World};
 
 /// The kernels of the sum against known answers, and those of local training against the emulator.
 pub(crate) fn kernels<M: Trainer + Clone>(machine: &M) -> anyhow::Result<Value> {
-    undertone_device_sum::self_test(machine)?;
+    undertone_gpu_sum::self_test(machine)?;
     undertone_gpu::self_test(machine)?;
     let mut values = 0;
     let mut differing = 0;
@@ -117,10 +117,10 @@ pub(crate) fn determinism<M: Trainer + Clone>(machine: &M, small: bool) -> anyho
     Ok(json!({"digest": first, "rounds": World::exact(small)?.len() * rounds, "holds": first == second}))
 }
 
-/// A part of a device whose first norm is wrong.
-struct Faulty<'a>(&'a mut dyn DevicePart);
+/// A part of a GPU whose first norm is wrong.
+struct Faulty<'a>(&'a mut dyn GpuPart);
 
-impl DevicePart for Faulty<'_> {
+impl GpuPart for Faulty<'_> {
     fn units(&self) -> usize {
         self.0.units()
     }
@@ -145,7 +145,7 @@ impl DevicePart for Faulty<'_> {
         self.0.add(factors)
     }
 
-    fn take(&mut self) -> Result<DeviceSum, AggregationError> {
+    fn take(&mut self) -> Result<GpuSum, AggregationError> {
         self.0.take()
     }
 }
@@ -156,8 +156,8 @@ pub(crate) fn exactness<M: Trainer + Clone>(machine: &M, small: bool) -> anyhow:
     for world in World::every(small)? {
         let cohort = world.cohort(if small { 6 } else { 40 }, 12, small);
         let mut sums = Vec::new();
-        for on_device in [true, false] {
-            let sink = Sum::new(world.bound(), on_device);
+        for on_gpu in [true, false] {
+            let sink = Sum::new(world.bound(), on_gpu);
             world.train(
                 &mut world.engine(machine, &cohort, 16)?,
                 &cohort,
@@ -175,7 +175,7 @@ pub(crate) fn exactness<M: Trainer + Clone>(machine: &M, small: bool) -> anyhow:
         Bound::new(layout, Clipping::Flat { clip_norm: 1.5 }, NonFinite::Zero)
     };
     let mut slots = UnitSlots::new(machine.clone(), &bound, 8)?;
-    let (on_device, on_host) = (BoundedSum::new(bound.clone()), BoundedSum::new(bound));
+    let (on_gpu, on_host) = (BoundedSum::new(bound.clone()), BoundedSum::new(bound));
     let mut audits = 0;
     for part in 0..vectors / 8 {
         for slot in 0..8 {
@@ -184,17 +184,17 @@ pub(crate) fn exactness<M: Trainer + Clone>(machine: &M, small: bool) -> anyhow:
             slots.write(slot, &update)?;
         }
         if BoundedSum::new(on_host.bound().clone())
-            .add_on_device(&mut Faulty(&mut slots), &[0.75; 8], &[0])
+            .add_on_gpu(&mut Faulty(&mut slots), &[0.75; 8], &[0])
             .is_err()
         {
             audits += 1;
         }
-        on_device.add_on_device(&mut slots, &[0.75; 8], &[7])?;
+        on_gpu.add_on_gpu(&mut slots, &[0.75; 8], &[7])?;
     }
     let steps = |sum| Sum::of(sum).steps();
-    let (on_device, on_host) = (steps(on_device)?, steps(on_host)?);
-    values += on_device.len();
-    differing += on_device.iter().zip(&on_host).filter(|(a, b)| a != b).count();
+    let (on_gpu, on_host) = (steps(on_gpu)?, steps(on_host)?);
+    values += on_gpu.len();
+    differing += on_gpu.iter().zip(&on_host).filter(|(a, b)| a != b).count();
     let found = audits == vectors / 8;
     Ok(json!({
         "values": values,

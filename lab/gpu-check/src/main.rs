@@ -18,8 +18,8 @@ use anyhow::Context;
 use anyhow::bail;
 use clap::{Parser, ValueEnum};
 use serde_json::{Value, json};
-use undertone_device_sum::Emulator;
 use undertone_gpu::Trainer;
+use undertone_gpu_sum::Emulator;
 
 /// Checks a GPU, or the emulator, and prints one line `RESULT {...}` per step.
 #[derive(Debug, Parser)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use undertone_gpu::{Precision, Trainer};
-use undertone_local::{Algorithm, Lesson};
+use undertone_local::{Algorithm, UserBatches};
 use undertone_models::SequenceWeights;
 use undertone_text::SpecialIds;
 
@@ -34,9 +34,9 @@ pub(crate) fn run<M: Trainer + Clone>(machine: &M, small: bool) -> anyhow::Resul
         for (place, update, _) in kept.sorted() {
             let examples: Vec<&[u32]> = cohort.0[place].iter().map(|example| &example[..]).collect();
             let order = undertone_local::CohortText::order(&cohort, place);
-            let lesson = Lesson::new(&examples, order, &world.settings);
-            let weight = 1.0 / lesson.examples().len().max(1) as f64;
-            let Some((batch, _)) = lesson.into_steps(&world.settings, SpecialIds::WORDS).next() else {
+            let batches = UserBatches::new(&examples, order, &world.settings);
+            let weight = 1.0 / batches.examples().len().max(1) as f64;
+            let Some((batch, _)) = batches.into_steps(&world.settings, SpecialIds::WORDS).next() else {
                 continue;
             };
             let (mut gradient, batch) = (vec![0.0; wide.len()], batch.batch());

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use undertone_device_sum::{DeviceError, Machine, Span, Word};
 use undertone_gpu::{Call, Kernel, Trainer, TrainingMemory};
+use undertone_gpu_sum::{GpuError, Machine, Span, Word};
 
 use crate::Arguments;
 use crate::world::{Cohort, Sum, World};
@@ -23,7 +23,7 @@ struct Timed<M: Machine> {
 }
 
 impl<M: Machine> Timed<M> {
-    fn new(machine: M) -> Result<Self, DeviceError> {
+    fn new(machine: M) -> Result<Self, GpuError> {
         let mut timed = Self {
             times: Arc::default(),
             word: Arc::new(Mutex::new(machine.zeros::<u32>(1)?)),
@@ -45,7 +45,7 @@ impl<M: Machine> Timed<M> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait(&self) -> Result<(), DeviceError> {
+    fn wait(&self) -> Result<(), GpuError> {
         let word = self.word.lock().unwrap_or_else(PoisonError::into_inner);
         self.machine.read::<u32>(&word, 0, &mut [0])
     }
@@ -54,8 +54,8 @@ impl<M: Machine> Timed<M> {
         &self,
         name: &'static str,
         extent: [u32; 3],
-        work: impl FnOnce() -> Result<T, DeviceError>,
-    ) -> Result<T, DeviceError> {
+        work: impl FnOnce() -> Result<T, GpuError>,
+    ) -> Result<T, GpuError> {
         let started = Instant::now();
         let result = work()?;
         self.wait()?;
@@ -82,19 +82,19 @@ impl<M: Machine + Clone> Clone for Timed<M> {
 impl<M: Machine> Machine for Timed<M> {
     type Memory<T: Word> = M::Memory<T>;
 
-    fn zeros<T: Word>(&self, len: usize) -> Result<M::Memory<T>, DeviceError> {
+    fn zeros<T: Word>(&self, len: usize) -> Result<M::Memory<T>, GpuError> {
         self.machine.zeros(len)
     }
 
-    fn clear<T: Word>(&self, memory: &mut M::Memory<T>) -> Result<(), DeviceError> {
+    fn clear<T: Word>(&self, memory: &mut M::Memory<T>) -> Result<(), GpuError> {
         self.note("clear", [0; 3], || self.machine.clear(memory))
     }
 
-    fn write<T: Word>(&self, memory: &mut M::Memory<T>, at: usize, words: &[T]) -> Result<(), DeviceError> {
+    fn write<T: Word>(&self, memory: &mut M::Memory<T>, at: usize, words: &[T]) -> Result<(), GpuError> {
         self.note("write", [0; 3], || self.machine.write(memory, at, words))
     }
 
-    fn read<T: Word>(&self, memory: &M::Memory<T>, at: usize, into: &mut [T]) -> Result<(), DeviceError> {
+    fn read<T: Word>(&self, memory: &M::Memory<T>, at: usize, into: &mut [T]) -> Result<(), GpuError> {
         self.note("read", [0; 3], || self.machine.read(memory, at, into))
     }
 
@@ -103,7 +103,7 @@ impl<M: Machine> Machine for Timed<M> {
         span: Span,
         values: &M::Memory<u32>,
         found: &mut M::Memory<u32>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), GpuError> {
         self.note("largest", [0; 3], || self.machine.largest(span, values, found))
     }
 
@@ -113,7 +113,7 @@ impl<M: Machine> Machine for Timed<M> {
         values: &M::Memory<u32>,
         found: &M::Memory<u32>,
         limbs: &mut M::Memory<u64>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), GpuError> {
         self.note("squares", [0; 3], || {
             self.machine.squares(span, values, found, limbs)
         })
@@ -125,7 +125,7 @@ impl<M: Machine> Machine for Timed<M> {
         values: &M::Memory<u32>,
         factors: &M::Memory<u32>,
         sum: &mut M::Memory<u64>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), GpuError> {
         self.note("add_bounded", [0; 3], || {
             self.machine.add_bounded(span, values, factors, sum)
         })
@@ -140,7 +140,7 @@ impl<M: Trainer> Trainer for Timed<M> {
         slots: u32,
         call: &Call,
         memory: TrainingMemory<'_, Self>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), GpuError> {
         self.note(kernel.name(), call.extent(), || {
             self.machine.run(kernel, threads, slots, call, memory.of())
         })

@@ -3,10 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
-use undertone_aggregation::{
-    AggregationError, Bound, BoundedSum, Clipping, DevicePart, DeviceUnits, NonFinite,
-};
-use undertone_gpu::{Capacity, DeviceEngine, Precision, Trainer};
+use undertone_aggregation::{AggregationError, Bound, BoundedSum, Clipping, GpuPart, GpuUnits, NonFinite};
+use undertone_gpu::{Capacity, GpuEngine, Precision, Trainer};
 use undertone_local::{
     Algorithm, Batching, CohortText, Engine, LocalError, LocalOutcome, LocalTask, MicrobatchOutcome,
     UpdateSink, UserSettings, Work, check_units,
@@ -265,7 +263,7 @@ impl World {
         machine: &M,
         cohort: &Cohort,
         slots: usize,
-    ) -> Result<DeviceEngine<M>, LocalError> {
+    ) -> Result<GpuEngine<M>, LocalError> {
         let (longest, max_examples) = cohort.sizes();
         let capacity = Capacity {
             users: slots,
@@ -273,7 +271,7 @@ impl World {
             max_examples,
         };
         let (model, settings) = (self.model.as_ref(), &self.settings);
-        DeviceEngine::new(
+        GpuEngine::new(
             machine.clone(),
             &self.spec,
             model,
@@ -393,25 +391,25 @@ impl UpdateSink for Kept {
 /// Adds updates up where they lie, or on the host.
 pub(crate) struct Sum {
     pub(crate) sum: BoundedSum,
-    pub(crate) on_device: bool,
-    /// The units whose sum a device keeps.
-    kept: Mutex<DeviceUnits>,
+    pub(crate) on_gpu: bool,
+    /// The units whose sum a GPU keeps.
+    kept: Mutex<GpuUnits>,
 }
 
 impl Sum {
-    pub(crate) fn new(bound: Bound, on_device: bool) -> Self {
+    pub(crate) fn new(bound: Bound, on_gpu: bool) -> Self {
         Self {
-            on_device,
+            on_gpu,
             ..Self::of(BoundedSum::new(bound))
         }
     }
 
     /// A sum that is complete.
     pub(crate) fn of(sum: BoundedSum) -> Self {
-        let kept = Mutex::new(DeviceUnits::none(sum.bound()));
+        let kept = Mutex::new(GpuUnits::none(sum.bound()));
         Self {
             sum,
-            on_device: true,
+            on_gpu: true,
             kept,
         }
     }
@@ -433,19 +431,19 @@ impl UpdateSink for Sum {
         Ok(())
     }
 
-    fn accept_on_device(
+    fn accept_on_gpu(
         &self,
         places: &[usize],
         outcomes: &[LocalOutcome],
-        part: &mut dyn DevicePart,
+        part: &mut dyn GpuPart,
     ) -> Result<(), LocalError> {
         check_units(places, outcomes, part)?;
-        if self.on_device {
+        if self.on_gpu {
             let weights: Vec<f64> = outcomes.iter().map(|outcome| outcome.weight).collect();
             // One unit is audited, as in a round of a run.
             let audited: &[usize] = if places.contains(&0) { &[0] } else { &[] };
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            self.sum.keep_on_device(part, &weights, audited, &mut kept)?;
+            self.sum.keep_on_gpu(part, &weights, audited, &mut kept)?;
             return Ok(());
         }
         let mut update = vec![0.0; part.parameters()];
@@ -456,7 +454,7 @@ impl UpdateSink for Sum {
         Ok(())
     }
 
-    fn end_on_device(&self, part: &mut dyn DevicePart) -> Result<(), LocalError> {
+    fn end_on_gpu(&self, part: &mut dyn GpuPart) -> Result<(), LocalError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(self.sum.merge_kept(part, &mut kept)?)
     }

@@ -146,14 +146,14 @@ impl Round {
 
     /// The first and the last-but-one place of each span of values that are bounded together, group after group; `None` without
     /// clipping, because a device adds only what it bounds.
-    fn _device_groups(&self, py: Python<'_>) -> PyResult<Option<Vec<Vec<Span>>>> {
-        let groups = self.open(py, |_, round| Ok(round.device_groups()))?;
+    fn _gpu_groups(&self, py: Python<'_>) -> PyResult<Option<Vec<Vec<Span>>>> {
+        let groups = self.open(py, |_, round| Ok(round.gpu_groups()))?;
         let places =
             |spans: Vec<std::ops::Range<usize>>| spans.iter().map(|span| (span.start, span.end)).collect();
         Ok(groups.map(|groups| groups.into_iter().map(places).collect()))
     }
 
-    /// True if this unit needs `_audit` after `_add_on_device`.
+    /// True if this unit needs `_audit` after `_add_on_gpu`.
     fn _audits(&self, py: Python<'_>, unit: usize) -> PyResult<bool> {
         self.open(py, |_, round| Ok(round.audits(unit)))
     }
@@ -165,14 +165,14 @@ impl Round {
 
     /// Takes the norms of a unit that a device measured, five int64 numbers for each group, and gives for each group the factor and
     /// the number of halvings by which the device adds the unit. After an error the device must add nothing.
-    fn _add_on_device(
+    fn _add_on_gpu(
         &self,
         py: Python<'_>,
         unit: usize,
         norms: &Bound<'_, PyAny>,
     ) -> PyResult<(ClipReport, Vec<(u32, u32)>)> {
         let norms = device::limbs(norms)?;
-        let factor = self.open(py, |_, round| round.add_on_device(unit, &norms))?;
+        let factor = self.open(py, |_, round| round.add_on_gpu(unit, &norms))?;
         Ok((ClipReport::of(factor.added()), factor.groups()))
     }
 
@@ -183,10 +183,10 @@ impl Round {
     }
 
     /// Takes the next part of the sum that a device computed of its units: int64 memory on the CPU, from place `first` on.
-    fn _merge_device(&self, py: Python<'_>, first: usize, part: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn _merge_gpu(&self, py: Python<'_>, first: usize, part: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut part = View::<i64>::writable(part, "part")?;
         self.open(py, move |_, round| {
-            crate::threads::install(|| round.merge_device(first, part.as_mut()))
+            crate::threads::install(|| round.merge_gpu(first, part.as_mut()))
         })
     }
 

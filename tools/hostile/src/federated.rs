@@ -55,7 +55,7 @@ privacy = { noise_multiplier = 2.0, delta = 1e-6, mechanism = { kind = "tree" } 
 
 [service]
 over_selection = 1.3
-group = { target = 4, least = 4 }
+group = { target = 4, min = 4 }
 deadlines = { select = "10m", report = "20m", attempt = "60m" }
 eligibility = { min_examples = 8, max_examples = 256, timer = "24h" }
 identity = "certificate"

@@ -304,7 +304,7 @@ mod tests {
         for part in parts(q) {
             assert!(part.checked_mul(CHUNK as u64).is_some());
         }
-        // The same from the digits of a device, none of which leaves its 64 bits.
+        // The same from the digits of a GPU, none of which leaves its 64 bits.
         let square = digits(u128::from(q).pow(2));
         let largest = ((MAX_EXPONENT + 1) << 23) - 1;
         let sums = std::array::from_fn(|i| square[i].checked_mul(u64::from(u32::MAX)).unwrap());

@@ -1,4 +1,4 @@
-//! The exact norm of values in integers, as a sum measures them and as a device delivers them.
+//! The exact norm of values in integers, as a sum measures them and as a GPU delivers them.
 
 use std::ops::Range;
 
@@ -14,9 +14,9 @@ pub(super) const CHUNK: usize = 1 << 16;
 /// The largest bits of a finite magnitude are below these.
 const INFINITY: u32 = 0x7f80_0000;
 
-/// The norm of one clip group of one unit, in integers, as a device computes it.
+/// The norm of one clip group of one unit, in integers, as a GPU computes it.
 ///
-/// The device takes `q = trunc(g 2^40)` of each value `g` of the group, splits `q^2` into four digits of 32 bits, and adds up each
+/// The GPU takes `q = trunc(g 2^40)` of each value `g` of the group, splits `q^2` into four digits of 32 bits, and adds up each
 /// digit in 64 bits. Values whose magnitude has a biased exponent above 148 make all values of the group smaller: `q` is divided by
 /// two to the power of the excess of the largest one. Integers have no rounding, so the order of additions does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl ExactNorm {
         Self { largest, square }
     }
 
-    /// The norm that a device measured.
+    /// The norm that a GPU measured.
     pub(crate) fn of_limbs(limbs: &Limbs) -> Self {
         Self {
             largest: limbs.largest,

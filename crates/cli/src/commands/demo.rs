@@ -74,7 +74,7 @@ server = {{ optimizer = {{ kind = "sgd", momentum = 0.9 }}, decay = {{ last_frac
 
 [service]
 over_selection = 1.2
-group = {{ target = 50, least = 20 }}
+group = {{ target = 50, min = 20 }}
 deadlines = {{ select = "60s", report = "120s", attempt = "180s" }}
 eligibility = {{ min_examples = 1, max_examples = 256, timer = "1s" }}
 identity = "certificate"

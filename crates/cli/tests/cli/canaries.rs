@@ -40,7 +40,7 @@ privacy = { noise_multiplier = 4.0, delta = 1e-6, mechanism = { kind = "tree" } 
 
 [service]
 over_selection = 1.0
-group = { target = 4, least = 4 }
+group = { target = 4, min = 4 }
 deadlines = { select = "300s", report = "300s", attempt = "600s" }
 eligibility = { min_examples = 1, max_examples = 16, timer = "1s" }
 identity = "certificate"

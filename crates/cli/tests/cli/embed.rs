@@ -14,7 +14,7 @@ use crate::support::{Folder, contains};
 /// The example task with rounds of two devices.
 pub(crate) const TWO_DEVICES: [(&str, &str); 3] = [
     ("users_per_round = 4", "users_per_round = 2"),
-    ("target = 4, least = 3", "target = 2, least = 2"),
+    ("target = 4, min = 3", "target = 2, min = 2"),
     ("over_selection = 1.25", "over_selection = 1.5"),
 ];
 

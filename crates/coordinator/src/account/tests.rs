@@ -68,7 +68,7 @@ fn entry(plan: &PrivacyPlan, round: u64, included: &[u64]) -> LedgerEntry {
         survivors: None,
         abandoned: false,
         quarantined: false,
-        summed_on_device: false,
+        summed_on_gpu: false,
         participants: names(included),
         lost: Vec::new(),
         attempts: Vec::new(),

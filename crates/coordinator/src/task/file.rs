@@ -192,7 +192,7 @@ impl TaskFile {
         let goal = self.task.cohort.users_per_round.unwrap_or(f64::NAN);
         if min as f64 > goal {
             return Err(CoordinatorError::value(
-                "service.group.least",
+                "service.group.min",
                 format!("at most cohort.users_per_round = {goal}"),
                 min,
             ));
@@ -203,14 +203,14 @@ impl TaskFile {
         let clients = aggregation.min_clients;
         let holds = clients >= min;
         let expected =
-            format!("at least service.group.least = {min}, the floor of any sum that the server sees");
+            format!("at least service.group.min = {min}, the floor of any sum that the server sees");
         require(holds, "aggregation.min_clients", expected, clients)?;
         // PRIVACY: each group's sum is seen on its own, so the noise that clients add must suffice for one group.
         if self.task.encoding_is_noisy() && aggregation.min_clients > min {
             return Err(CoordinatorError::value(
                 "aggregation.min_clients",
                 format!(
-                    "at most service.group.least = {min} with noise that clients add: the server sees the sum of each group \
+                    "at most service.group.min = {min} with noise that clients add: the server sees the sum of each group \
                      on its own"
                 ),
                 aggregation.min_clients,

@@ -61,8 +61,9 @@ fn default_over_selection() -> f64 {
 pub struct GroupConfig {
     /// Number of devices of a full group.
     pub target: u64,
-    /// Min number of devices in a sum that the server sees; `least` in task files.
-    #[serde(rename = "least")]
+    /// Min number of devices in a sum that the server sees. Earlier task files call it `least`, and the canonical form still does: the
+    /// identifiers of tasks are made from that.
+    #[serde(rename(serialize = "least"), alias = "least")]
     pub min: u64,
 }
 
@@ -233,9 +234,9 @@ impl ServiceConfig {
         require(holds, "service.over_selection", expected, over)?;
         let GroupConfig { target, min } = self.group;
         // PRIVACY: the sum of one device is its update.
-        require(min >= 2, "service.group.least", "at least 2", min)?;
+        require(min >= 2, "service.group.min", "at least 2", min)?;
         let holds = target >= min;
-        let expected = format!("at least service.group.least = {min}");
+        let expected = format!("at least service.group.min = {min}");
         require(holds, "service.group.target", expected, target)?;
         let DeadlinesConfig {
             select,

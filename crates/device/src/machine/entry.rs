@@ -101,8 +101,8 @@ impl Session {
         digest_of_blob(&self.model_blob)
     }
 
-    pub(super) fn dear(&self, until_ms: u64) -> Row {
-        Row::Dear {
+    pub(super) fn plan_backoff(&self, until_ms: u64) -> Row {
+        Row::PlanBackoff {
             plan: digest_of_blob(&self.plan_blob),
             until_ms,
         }
@@ -218,7 +218,7 @@ impl Machine {
         let times = reasons.iter().filter_map(|(_, reason)| match reason {
             Ineligible::TooNew { until_ms }
             | Ineligible::TooSoon { until_ms }
-            | Ineligible::TooDear { until_ms } => Some(*until_ms),
+            | Ineligible::PlanBackoff { until_ms } => Some(*until_ms),
             _ => None,
         });
         if let Some(wait) = times.min().map(|until| until.saturating_sub(self.now))

@@ -10,7 +10,7 @@ use undertone_protocol::{
 use undertone_secagg::message::{Message, RelayedShares, Roster, Survivors, Unmask};
 use undertone_secagg::{Certificate, Client, ClientPhase, SigningIdentity, Trust};
 
-use super::{DEAR, Ended, Machine, State, WAIT};
+use super::{Ended, Machine, PLAN_BACKOFF, State, WAIT};
 use crate::certificates::Issuers;
 use crate::error::Refusal;
 use crate::floors::Neighbours;
@@ -130,7 +130,7 @@ impl Machine {
             Err(JobError::Stopped) => return self.leave(Ended::Stopped),
             Err(JobError::OutOfTime) => {
                 self.advance();
-                self.state = State::WriteDear(self.now.saturating_add(DEAR));
+                self.state = State::WritePlanBackoff(self.now.saturating_add(PLAN_BACKOFF));
                 return;
             }
             Err(JobError::Refused(refusal)) => return self.leave(Ended::Refused(refusal)),

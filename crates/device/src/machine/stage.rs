@@ -11,7 +11,7 @@ impl Machine {
             State::Board | State::Keys(_) | State::WriteStock(_) => Stage::Board,
             State::CheckIn(_) | State::WriteHead => Stage::CheckIn,
             State::Fetch(_) | State::WriteBlob(..) => Stage::Loading,
-            State::Train(_) | State::Training | State::WriteDear(_) => Stage::Training,
+            State::Train(_) | State::Training | State::WritePlanBackoff(_) => Stage::Training,
             State::WriteParticipation | State::Join => Stage::Joining,
             State::Poll | State::Answer(_) => match self.has_committed() {
                 true => Stage::Waiting,

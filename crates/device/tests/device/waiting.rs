@@ -131,7 +131,7 @@ fn a_training_beyond_its_processor_time_reports_nothing_and_is_not_tried_again_f
     let Ended::NotEligible(reasons) = ended else {
         panic!("{ended:?}");
     };
-    let (_, Ineligible::TooDear { until_ms }) = reasons[0] else {
+    let (_, Ineligible::PlanBackoff { until_ms }) = reasons[0] else {
         panic!("{reasons:?}");
     };
     lab.clock.0.store(until_ms, Ordering::SeqCst);

@@ -90,7 +90,7 @@ server = {{ optimizer = {{ kind = "sgd" }}, learning_rate = {rate:e} }}
 
 [service]
 over_selection = 1.5
-group = {{ target = {group}, least = 4 }}
+group = {{ target = {group}, min = 4 }}
 deadlines = {{ select = "{select}s", report = "{report}s", {deadlines}attempt = "{attempt}s" }}
 eligibility = {{ min_examples = 1, max_examples = 16, timer = "1s" }}
 identity = "certificate"

@@ -106,8 +106,8 @@ impl Transports for Running {
 fn task_file(case: &Case, users: usize) -> TaskFile {
     let group = match case.secure {
         // Two groups, whose sums are added.
-        true => "{ target = 10, least = 8 }",
-        false => "{ target = 10, least = 10 }",
+        true => "{ target = 10, min = 8 }",
+        false => "{ target = 10, min = 10 }",
     };
     let text = format!(
         r#"{}vocabulary = {{ kind = "file", path = "vocab.txt" }}

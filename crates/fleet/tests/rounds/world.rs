@@ -42,7 +42,7 @@ server = { optimizer = { kind = "sgd" }, learning_rate = 1.0 }
 
 [service]
 over_selection = 1.5
-group = { target = 4, least = 4 }
+group = { target = 4, min = 4 }
 deadlines = { select = "60s", report = "120s", attempt = "300s" }
 eligibility = { min_examples = 1, max_examples = 16, timer = "1s" }
 identity = "certificate"
@@ -64,7 +64,7 @@ aggregation = { sum = "secagg", encoding = { kind = "rotated_rounding", scale = 
 
 [service]
 over_selection = 1.5
-group = { target = 7, least = 4 }
+group = { target = 7, min = 4 }
 deadlines = { select = "60s", report = "120s", lobby = "5s", keys = "10s", shares = "10s", upload = "30s", unmask = "10s", attempt = "300s" }
 eligibility = { min_examples = 1, max_examples = 16, timer = "1s" }
 identity = "dev"
@@ -85,7 +85,7 @@ privacy = { noise_multiplier = 1.0, delta = 1e-6, mechanism = { kind = "blt", bu
 
 [service]
 over_selection = 1.5
-group = { target = 4, least = 4 }
+group = { target = 4, min = 4 }
 deadlines = { select = "60s", report = "120s", attempt = "300s" }
 eligibility = { min_examples = 1, max_examples = 16, timer = "1s" }
 identity = "certificate"

@@ -137,7 +137,7 @@ server = {{ optimizer = {{ kind = "sgd" }}, learning_rate = 1.0 }}
 
 [service]
 over_selection = {over_selection}
-group = {{ target = {group}, least = {least} }}
+group = {{ target = {group}, min = {least} }}
 deadlines = {{ select = "20s", report = "40s", lobby = "5s", keys = "6s", shares = "6s", upload = "12s", unmask = "6s", attempt = "90s" }}
 eligibility = {{ min_examples = 1, max_examples = 16, timer = "{timer}s" }}
 identity = "{identity}"

@@ -35,7 +35,7 @@ privacy = { noise_multiplier = 2.0, delta = 1e-6, mechanism = { kind = "tree" } 
 
 [service]
 over_selection = 1.5
-group = { target = 4, least = 4 }
+group = { target = 4, min = 4 }
 deadlines = { select = "60s", report = "120s", attempt = "300s" }
 eligibility = { min_examples = 1, max_examples = 16, timer = "1s" }
 identity = "dev"

@@ -2,7 +2,7 @@
 
 use cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
 use undertone_aggregation::AggregationError;
-use undertone_device_sum::{Cuda, DeviceError};
+use undertone_gpu_sum::{Cuda, GpuError};
 use undertone_local::LocalError;
 
 use crate::call::{Call, Kernel, THREADS};
@@ -28,11 +28,10 @@ unsafe impl DeviceRepr for Call {}
 /// # Errors
 /// The driver or its compiler NVRTC is not installed, is too old or failed; there is no such GPU; the kernels gave wrong results.
 pub fn open(ordinal: usize) -> Result<Cuda, LocalError> {
-    let of_device = |error: DeviceError| LocalError::from(AggregationError::from(error));
-    let mut cuda = Cuda::open(ordinal).map_err(of_device)?;
+    let of_gpu = |error: GpuError| LocalError::from(AggregationError::from(error));
+    let mut cuda = Cuda::open(ordinal).map_err(of_gpu)?;
     let names: Vec<&'static str> = Kernel::ALL.iter().map(|kernel| kernel.name()).collect();
-    cuda.add_kernels(KERNELS, "training.c", &names)
-        .map_err(of_device)?;
+    cuda.add_kernels(KERNELS, "training.c", &names).map_err(of_gpu)?;
     self_test(&cuda)?;
     Ok(cuda)
 }
@@ -45,7 +44,7 @@ impl Trainer for Cuda {
         slots: u32,
         call: &Call,
         memory: TrainingMemory<'_, Self>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), GpuError> {
         let blocks = threads.div_ceil(THREADS).clamp(1, MAX_BLOCKS);
         let grid = LaunchConfig {
             grid_dim: (blocks as u32, slots, 1),
@@ -63,7 +62,7 @@ impl Trainer for Cuda {
         // SAFETY: the arguments are those of every kernel in their order. The arrays of the call lie in this memory, because `Program`
         // makes every call from the `Room` that the memory was taken for, and `Table` checks every token and row in the table.
         let launched = unsafe { launch.launch(grid) };
-        launched.map(drop).map_err(|error| DeviceError::Driver {
+        launched.map(drop).map_err(|error| GpuError::Driver {
             action: "a kernel of local training",
             reason: format!("{}: {error}", kernel.name()),
         })
@@ -91,7 +90,7 @@ mod tests {
             }
             Err(error) => {
                 assert!(std::env::var_os("UNDERTONE_REQUIRE_NVRTC").is_none(), "{error}");
-                assert!(matches!(error, DeviceError::NoLibrary { .. }), "{error}");
+                assert!(matches!(error, GpuError::NoLibrary { .. }), "{error}");
             }
         }
     }

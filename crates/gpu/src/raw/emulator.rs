@@ -1,6 +1,6 @@
 //! The kernels on the processor, one thread after another.
 
-use undertone_device_sum::{DeviceError, Emulator};
+use undertone_gpu_sum::{Emulator, GpuError};
 
 use crate::call::emulated::{Place, function};
 use crate::call::{Call, Kernel};
@@ -14,7 +14,7 @@ impl Trainer for Emulator {
         slots: u32,
         call: &Call,
         memory: TrainingMemory<'_, Self>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), GpuError> {
         let (parameters, room) = (memory.parameters.as_mut_ptr(), memory.room.as_mut_ptr());
         let run = function(kernel);
         for slot in 0..slots {

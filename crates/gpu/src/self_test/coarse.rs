@@ -1,6 +1,6 @@
 //! Coarse products of small integers. No sum of them is rounded, so the order in which tensor cores add does not matter.
 
-use undertone_device_sum::{DeviceError, Emulator};
+use undertone_gpu_sum::{Emulator, GpuError};
 
 use crate::call::{Array, Call, Kernel, THREADS, header, place, product};
 use crate::machine::{Trainer, TrainingMemory};
@@ -129,7 +129,7 @@ fn table() -> Vec<u32> {
 }
 
 /// The workspace after a kernel has run on integers from -8 to 8.
-fn results<M: Trainer>(machine: &M, (kernel, call, len): &Case) -> Result<Vec<u32>, DeviceError> {
+fn results<M: Trainer>(machine: &M, (kernel, call, len): &Case) -> Result<Vec<u32>, GpuError> {
     let mut state = *len as u32;
     let mut draw = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -154,12 +154,12 @@ fn results<M: Trainer>(machine: &M, (kernel, call, len): &Case) -> Result<Vec<u3
 /// Runs the kernels of coarse products on a machine and on the emulator.
 ///
 /// # Errors
-/// [`DeviceError::SelfTest`] for a bit that differs; the errors of the machine.
-pub(super) fn test<M: Trainer>(machine: &M) -> Result<(), DeviceError> {
+/// [`GpuError::SelfTest`] for a bit that differs; the errors of the machine.
+pub(super) fn test<M: Trainer>(machine: &M) -> Result<(), GpuError> {
     for case in products().iter().chain(&of_sequences()) {
         if results(machine, case)? != results(&Emulator::default(), case)? {
             let kernel = "a coarse product";
-            return Err(DeviceError::SelfTest { kernel });
+            return Err(GpuError::SelfTest { kernel });
         }
     }
     Ok(())

@@ -82,23 +82,23 @@ struct Halves(Emulator);
 impl Machine for Halves {
     type Memory<T: Word> = Vec<T>;
 
-    fn zeros<T: Word>(&self, len: usize) -> Result<Vec<T>, DeviceError> {
+    fn zeros<T: Word>(&self, len: usize) -> Result<Vec<T>, GpuError> {
         self.0.zeros(len)
     }
 
-    fn clear<T: Word>(&self, memory: &mut Vec<T>) -> Result<(), DeviceError> {
+    fn clear<T: Word>(&self, memory: &mut Vec<T>) -> Result<(), GpuError> {
         self.0.clear(memory)
     }
 
-    fn write<T: Word>(&self, memory: &mut Vec<T>, at: usize, words: &[T]) -> Result<(), DeviceError> {
+    fn write<T: Word>(&self, memory: &mut Vec<T>, at: usize, words: &[T]) -> Result<(), GpuError> {
         self.0.write(memory, at, words)
     }
 
-    fn read<T: Word>(&self, memory: &Vec<T>, at: usize, into: &mut [T]) -> Result<(), DeviceError> {
+    fn read<T: Word>(&self, memory: &Vec<T>, at: usize, into: &mut [T]) -> Result<(), GpuError> {
         self.0.read(memory, at, into)
     }
 
-    fn largest(&self, span: Span, values: &Vec<u32>, found: &mut Vec<u32>) -> Result<(), DeviceError> {
+    fn largest(&self, span: Span, values: &Vec<u32>, found: &mut Vec<u32>) -> Result<(), GpuError> {
         self.0.largest(span, values, found)
     }
 
@@ -108,7 +108,7 @@ impl Machine for Halves {
         values: &Vec<u32>,
         found: &Vec<u32>,
         limbs: &mut Vec<u64>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), GpuError> {
         self.0.squares(span, values, found, limbs)
     }
 
@@ -118,7 +118,7 @@ impl Machine for Halves {
         values: &Vec<u32>,
         factors: &Vec<u32>,
         sum: &mut Vec<u64>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), GpuError> {
         self.0.add_bounded(span, values, factors, sum)
     }
 }
@@ -131,7 +131,7 @@ impl Trainer for Halves {
         slots: u32,
         call: &Call,
         memory: TrainingMemory<'_, Self>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), GpuError> {
         let TrainingMemory {
             parameters,
             room,

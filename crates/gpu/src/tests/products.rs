@@ -1,6 +1,6 @@
 //! The kernels of products against sums that are added term by term.
 
-use undertone_device_sum::{Emulator, Machine};
+use undertone_gpu_sum::{Emulator, Machine};
 
 use crate::call::{Array, Call, Kernel, OTHER_PRODUCTS, PRODUCT, PRODUCT_OF_FEW, header, place, product};
 use crate::call::{Precision, THREADS, product_kernel};

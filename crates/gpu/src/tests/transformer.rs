@@ -59,10 +59,10 @@ fn uls() -> UserSettings {
 fn exact(world: &World, settings: &UserSettings, cohort: &Cohort, place: usize) -> (Vec<f64>, f64) {
     let wide: Vec<f64> = world.theta.iter().copied().map(f64::from).collect();
     let mut worker: Box<dyn SequenceWorker<f64>> = world.model.check_worker(12, 72);
-    let lesson = Lesson::new(&cohort.examples(place), cohort.order(place), settings);
-    let weight = -1.0 / lesson.examples().len().max(1) as f64;
+    let batches = UserBatches::new(&cohort.examples(place), cohort.order(place), settings);
+    let weight = -1.0 / batches.examples().len().max(1) as f64;
     let (mut total, mut loss) = (vec![0.0; wide.len()], 0.0);
-    for (batch, _) in lesson.into_steps(settings, SpecialIds::WORDS) {
+    for (batch, _) in batches.into_steps(settings, SpecialIds::WORDS) {
         let (mut gradient, count) = (vec![0.0; wide.len()], batch.batch().sequences());
         let weights = vec![weight; count];
         let weights = SequenceWeights::Fixed(&weights);
@@ -205,7 +205,7 @@ fn long_sequences_have_the_gradient_of_double_precision() {
     ]);
     let (spec, model) = (&world.spec, world.model.as_ref());
     let users = capacity(2, 150, 16);
-    let mut engine = DeviceEngine::new(
+    let mut engine = GpuEngine::new(
         Emulator::default(),
         spec,
         model,
@@ -218,9 +218,9 @@ fn long_sequences_have_the_gradient_of_double_precision() {
     for place in [0, 1] {
         let wide: Vec<f64> = world.theta.iter().copied().map(f64::from).collect();
         let mut worker = world.model.check_worker(16, 16 * 150);
-        let lesson = Lesson::new(&cohort.examples(place), cohort.order(place), &settings);
-        let count = lesson.examples().len();
-        let (batch, _) = lesson.into_steps(&settings, SpecialIds::WORDS).next().unwrap();
+        let batches = UserBatches::new(&cohort.examples(place), cohort.order(place), &settings);
+        let count = batches.examples().len();
+        let (batch, _) = batches.into_steps(&settings, SpecialIds::WORDS).next().unwrap();
         let (weights, mut expected) = (vec![-1.0 / count as f64; count], vec![0.0; wide.len()]);
         let weights = SequenceWeights::Fixed(&weights);
         worker

@@ -299,7 +299,7 @@ text = {}
 model = { family = "dplm" }
 cohort = {}
 user_update = {}
-service.group = { target = 4, least = 3 }
+service.group = { target = 4, min = 3 }
 service.deadlines = {}
 service.eligibility = {}
 service.budget = {}
@@ -362,7 +362,7 @@ service.pace = {}
         service.deadlines.unmask service.deadlines.upload service.eligibility
         service.eligibility.max_examples service.eligibility.min_client_version
         service.eligibility.min_examples service.eligibility.timer service.forget_pseudonyms service.group
-        service.group.least service.group.target service.identity service.ledger service.max_clip_norm
+        service.group.min service.group.target service.identity service.ledger service.max_clip_norm
         service.over_selection service.pace service.pace.checkins_per_needed service.pace.min_interval
         text text.examples text.max_example_tokens text.max_sentence_tokens text.words unit_rng user_update
         user_update.algorithm user_update.batch_size user_update.batching user_update.clip_every_step

@@ -35,8 +35,12 @@ pub(crate) struct PublicEntry {
     group_size: Option<u32>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     quarantined: bool,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    summed_on_device: bool,
+    #[serde(
+        default,
+        alias = "summed_on_device",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    summed_on_gpu: bool,
     clip_norm: Option<f64>,
     sensitivity: Option<f64>,
     noise_std: f64,
@@ -85,7 +89,7 @@ impl PublicEntry {
             total_weight: entry.total_weight,
             group_size: entry.group_size,
             quarantined: entry.quarantined,
-            summed_on_device: entry.summed_on_device,
+            summed_on_gpu: entry.summed_on_gpu,
             clip_norm: entry.clip_norm,
             sensitivity: entry.sensitivity,
             noise_std: entry.noise_std,
@@ -129,7 +133,7 @@ impl PublicEntry {
             survivors: shown.survivors,
             abandoned: shown.abandoned,
             quarantined: self.quarantined,
-            summed_on_device: self.summed_on_device,
+            summed_on_gpu: self.summed_on_gpu,
             participants: shown.participants,
             lost: shown.lost,
             attempts: shown.attempts,

@@ -8,7 +8,7 @@ use undertone_coordinator::head::Opened;
 use undertone_coordinator::kept_examples::Example;
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
 
-use super::device::OnDevice;
+use super::gpu::OnGpu;
 use crate::error::{Result, RunError};
 use crate::source::sum_of_bits;
 
@@ -26,7 +26,7 @@ pub struct Round {
     /// The sampled examples, with example-level sampling.
     examples: Option<Vec<Example>>,
     pub(super) sum: BoundedSum,
-    pub(super) device: OnDevice,
+    pub(super) gpu: OnGpu,
     /// The sum of the users' bits, where clipping is adaptive.
     bits: Option<BoundedSum>,
     /// `true` for units that have contributed.
@@ -36,7 +36,7 @@ pub struct Round {
 }
 
 impl Round {
-    /// A random number chooses the unit whose norm is computed again where a device measures it.
+    /// A random number chooses the unit whose norm is computed again where a GPU measures it.
     pub(super) fn new(
         opened: Opened,
         mut cohort: Cohort,
@@ -53,7 +53,7 @@ impl Round {
         let bits = opened.estimate().map(|_| sum_of_bits()).transpose()?;
         Ok(Self {
             sum: BoundedSum::new(opened.bound().clone()),
-            device: OnDevice::new(opened.bound(), units, random),
+            gpu: OnGpu::new(opened.bound(), units, random),
             bits,
             taken: (0..units).map(|_| AtomicBool::new(false)).collect(),
             opened,
@@ -154,7 +154,7 @@ impl Round {
 
     /// Ends the summation.
     pub(super) fn close(self) -> (Opened, Gathered) {
-        let summed_on_device = self.summed_on_device();
+        let summed_on_gpu = self.summed_on_gpu();
         let in_sum = self.taken.iter().map(|taken| taken.load(Ordering::Acquire));
         let examples = self.given.as_ref().map(|given| {
             let counts = given.iter().map(|count| count.load(Ordering::Acquire));
@@ -166,7 +166,7 @@ impl Round {
         let who = Participants {
             names: self.cohort.pseudonyms,
             examples,
-            summed_on_device,
+            summed_on_gpu,
             ..Participants::default()
         };
         let sum = match self.examples {

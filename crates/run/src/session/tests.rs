@@ -1,7 +1,7 @@
 //! Sessions, from the first round to `verify`, and everything that they refuse.
 
 mod adaptive;
-mod device;
+mod gpu;
 mod stops;
 
 use std::fs;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use undertone_aggregation::{Added, Bound, BoundedSum, DevicePart, DeviceUnits};
+use undertone_aggregation::{Added, Bound, BoundedSum, GpuPart, GpuUnits};
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::head::Opened;
 use undertone_coordinator::kept_examples::Microbatch;
@@ -166,15 +166,15 @@ struct UserSink<'a> {
     bits: Option<&'a BoundedSum>,
     pieces: &'a Pieces<UserOutcome>,
     estimate: Option<f64>,
-    /// The place of the unit of a device whose norm the host computes again, chosen at random.
+    /// The place of the unit of a GPU whose norm the host computes again, chosen at random.
     audited: Option<usize>,
-    /// The units whose sum a device keeps.
-    kept: Mutex<DeviceUnits>,
+    /// The units whose sum a GPU keeps.
+    kept: Mutex<GpuUnits>,
     watch: &'a dyn Watch,
 }
 
 impl UserSink<'_> {
-    /// Refuses an engine that left the sum of its units on a device.
+    /// Refuses an engine that left the sum of its units on a GPU.
     fn check_end(self, places: &[usize]) -> Result<(), EngineError> {
         let kept = self.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
         match places.first() {
@@ -209,24 +209,24 @@ impl UpdateSink for UserSink<'_> {
         self.record(place, outcome, added)
     }
 
-    fn accept_on_device(
+    fn accept_on_gpu(
         &self,
         places: &[usize],
         outcomes: &[LocalOutcome],
-        part: &mut dyn DevicePart,
+        part: &mut dyn GpuPart,
     ) -> Result<(), LocalError> {
         check_units(places, outcomes, part)?;
         proceed(self.watch)?;
         places.iter().try_for_each(|&place| self.pieces.take(place))?;
         let weights: Vec<f64> = outcomes.iter().map(|outcome| outcome.weight).collect();
-        // PRIVACY: the host computes the norm of one unit again. The choice is random, so no unit of a faulty device is always left out.
+        // PRIVACY: the host computes the norm of one unit again. The choice is random, so no unit of a faulty GPU is always left out.
         let audited: Vec<usize> = places
             .iter()
             .position(|&place| Some(place) == self.audited)
             .into_iter()
             .collect();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let added = self.updates.keep_on_device(part, &weights, &audited, &mut kept)?;
+        let added = self.updates.keep_on_gpu(part, &weights, &audited, &mut kept)?;
         drop(kept);
         for ((&place, &outcome), added) in places.iter().zip(outcomes).zip(added) {
             self.record(place, outcome, added)?;
@@ -234,7 +234,7 @@ impl UpdateSink for UserSink<'_> {
         Ok(())
     }
 
-    fn end_on_device(&self, part: &mut dyn DevicePart) -> Result<(), LocalError> {
+    fn end_on_gpu(&self, part: &mut dyn GpuPart) -> Result<(), LocalError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(self.updates.merge_kept(part, &mut kept)?)
     }
@@ -327,7 +327,7 @@ impl Part<'_> {
                 0 => None,
                 len => Some(places[(fresh_number()? % len as u64) as usize]),
             },
-            kept: Mutex::new(DeviceUnits::none(self.bound)),
+            kept: Mutex::new(GpuUnits::none(self.bound)),
             watch,
         };
         let work = Work::Users {

@@ -267,9 +267,9 @@ fn check_digests(run: &Run<'_>, index: usize, check: &mut Check) {
         };
         check.wrong(place("released_sha256"), expected, shown(released.as_ref()));
     }
-    if entry.summed_on_device && !external {
+    if entry.summed_on_gpu && !external {
         let expected = "this value absent outside of sessions";
-        check.wrong(place("summed_on_device"), expected, "true");
+        check.wrong(place("summed_on_gpu"), expected, "true");
     }
 }
 

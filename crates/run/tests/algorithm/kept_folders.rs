@@ -31,12 +31,12 @@ const SINCE: [Since; 24] = [
         fault: "a session keeps its keys until its next state",
     },
     Since {
-        kind: "device-sum",
+        kind: "gpu-sum",
         words: "the statements lack a condition of the guarantee",
         fault: "the condition stood in the sentence about the device alone",
     },
     Since {
-        kind: "device-sum",
+        kind: "gpu-sum",
         words: "the checklist says that the keys of the noise are never stored",
         fault: "a session keeps its keys until its next state",
     },
@@ -81,7 +81,7 @@ const SINCE: [Since; 24] = [
         fault: "the model of a session had no description",
     },
     Since {
-        kind: "device-sum",
+        kind: "gpu-sum",
         words: "it does not say what it was trained on",
         fault: "the model of a session had no description",
     },

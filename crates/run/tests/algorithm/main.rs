@@ -13,7 +13,7 @@ mod lane;
 mod languages;
 mod lifted_sums;
 mod live;
-mod on_device;
+mod on_gpu;
 mod personalize;
 mod plan;
 mod planted;

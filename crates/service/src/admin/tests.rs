@@ -23,7 +23,7 @@ participation = { min_sep = 2, max_part = 2 }
 user_update = { batch_size = 2, learning_rate = 0.5 }
 clip = { kind = "flat", norm = 0.5 }
 privacy = { noise_multiplier = 2.0, delta = 1e-6, mechanism = { kind = "tree" } }
-service = { group = { target = 4, least = 4 } }
+service = { group = { target = 4, min = 4 } }
 "#;
 
 struct World {

@@ -191,7 +191,7 @@ impl Room {
             unnamed: on_device.then_some(users.len() as u64),
             survivors: self.task.is_secure().then_some(users.len() as u64),
             examples: None,
-            summed_on_device: false,
+            summed_on_gpu: false,
             lost: if on_device { Vec::new() } else { lost.clone() },
             attempts,
             issuer: self.issuer(),

@@ -39,7 +39,7 @@ pub(super) fn terms(file: &TaskFile, privacy: &PrivacyPlan) -> Result<Option<Ter
     let terms = Terms::new(encoding.padded_dim() as u64, encoding.modulus().get(), model)?;
     // The modulus has room for all groups together; each group agrees on its own numbers of clients.
     let group = file.service.group;
-    let min = count("service.group.least", group.min)?;
+    let min = count("service.group.min", group.min)?;
     Ok(Some(terms.with_clients(
         min,
         count("service.group.target", group.target)?,

@@ -55,7 +55,7 @@ pub(crate) enum Kind {
     /// A session under Poisson sampling.
     Session,
     /// A session whose sums a device made.
-    DeviceSum,
+    GpuSum,
     /// The winner of a private sweep.
     Sweep,
     /// A task of the service.
@@ -73,7 +73,7 @@ pub(crate) const KINDS: [(Kind, &str); 11] = [
     (Kind::Memory, "memory"),
     (Kind::Emulator, "emulator"),
     (Kind::Session, "session"),
-    (Kind::DeviceSum, "device-sum"),
+    (Kind::GpuSum, "gpu-sum"),
     (Kind::Sweep, "sweep"),
     (Kind::Task, "task"),
     (Kind::Audited, "audited"),
@@ -109,7 +109,7 @@ pub(crate) fn make(kind: Kind, out: &Path) -> PathBuf {
         Kind::Memory => of_table(out),
         Kind::Emulator => trained(&["engine={kind='emulator',users=4}"], out),
         Kind::Session => session(SESSION, out, false),
-        Kind::DeviceSum => session(&by_schema(), out, true),
+        Kind::GpuSum => session(&by_schema(), out, true),
         Kind::Sweep => sweep(out),
         Kind::Task => task::exported(out),
         Kind::Audited => audited(out),
@@ -209,12 +209,12 @@ fn session(text: &str, out: &Path, on_device: bool) -> PathBuf {
             let value = |place: usize| (unit as f32 - 1.5) * 0.1f32.powi(place as i32);
             let update: Vec<f32> = (0..average.len()).map(value).collect();
             match on_device {
-                true => add_on_device(round, &mut sum, unit, &update),
+                true => add_on_gpu(round, &mut sum, unit, &update),
                 false => drop(round.add(unit, &update).unwrap()),
             }
         }
         if on_device {
-            round.merge_device(0, &sum).unwrap();
+            round.merge_gpu(0, &sum).unwrap();
         }
         session.release(&mut average).unwrap();
     }
@@ -222,9 +222,9 @@ fn session(text: &str, out: &Path, on_device: bool) -> PathBuf {
 }
 
 /// Adds a unit as a device would, by plain integers.
-fn add_on_device(round: &Round, sum: &mut [i64], unit: usize, update: &[f32]) {
+fn add_on_gpu(round: &Round, sum: &mut [i64], unit: usize, update: &[f32]) {
     let magnitude = |value: f32| (f64::from(value.abs()) * 2f64.powi(40)) as u64;
-    let groups = round.device_groups().unwrap();
+    let groups = round.gpu_groups().unwrap();
     let norms: Vec<Limbs> = (groups.iter())
         .map(|spans| {
             let values = || spans.iter().flat_map(|span| &update[span.clone()]);
@@ -239,7 +239,7 @@ fn add_on_device(round: &Round, sum: &mut [i64], unit: usize, update: &[f32]) {
             Limbs { largest, sums }
         })
         .collect();
-    let factors = round.add_on_device(unit, &norms).unwrap().groups();
+    let factors = round.add_on_gpu(unit, &norms).unwrap().groups();
     if round.audits(unit) {
         round.audit(update).unwrap();
     }

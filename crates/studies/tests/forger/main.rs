@@ -57,7 +57,7 @@ const CASES: [Case; 16] = [
     case("emulator, published", Kind::Emulator, true),
     case("session", Kind::Session, false),
     case("session, published", Kind::Session, true),
-    case("device-sum, published", Kind::DeviceSum, true),
+    case("gpu-sum, published", Kind::GpuSum, true),
     case("sweep, published", Kind::Sweep, true),
     case("task", Kind::Task, false),
     case("task, published", Kind::Task, true),

@@ -70,8 +70,8 @@ pub(crate) const PASSES: &[Reason] = &[
             "emulator*: config.toml .engine.precision: a key removed",
             "session*: config.toml .clip: a key removed",
             "session*: config.toml .user_update: a key removed",
-            "device-sum*: config.toml .clip: a key removed",
-            "device-sum*: config.toml .user_update: a key removed",
+            "gpu-sum*: config.toml .clip: a key removed",
+            "gpu-sum*: config.toml .user_update: a key removed",
             "task*: task.toml .estimator: a key removed",
             "task*: task.toml .model.unit_norm: a key removed",
             "task*: task.toml .participation.on_violation: a key removed",
@@ -108,12 +108,12 @@ pub(crate) const PASSES: &[Reason] = &[
         "the digest of what the program got: that its model follows from it is its word, as `verify` says",
         &[
             "session*: ledger*.jsonl *.released_sha256: a foreign one",
-            "device-sum*: ledger*.jsonl *.released_sha256: a foreign one",
+            "gpu-sum*: ledger*.jsonl *.released_sha256: a foreign one",
         ],
     ),
     because(
         "the statement names a device if any round has one, and the other rounds have one",
-        &["device-sum*: ledger*.jsonl *.summed_on_device: a key removed"],
+        &["gpu-sum*: ledger*.jsonl *.summed_on_gpu: a key removed"],
     ),
     because(
         "a name of the key of a round, and the key is not kept",
@@ -124,7 +124,7 @@ pub(crate) const PASSES: &[Reason] = &[
         &[
             "*: ledger.jsonl *.participants[*]: a foreign one",
             "ftrl, published: ledger.public.jsonl *.participants[*]: a foreign one",
-            "device-sum, published: ledger.public.jsonl *.participants[*]: a foreign one",
+            "gpu-sum, published: ledger.public.jsonl *.participants[*]: a foreign one",
             "task, published: ledger.public.jsonl *.participants[*]: a foreign one",
         ],
     ),

@@ -26,7 +26,7 @@ participation = { min_sep = 3, max_part = 2 }
 privacy = { noise_multiplier = 4.0, delta = 1e-5, mechanism = { kind = "tree" } }
 user_update = { batch_size = 4, learning_rate = 0.5 }
 clip = { kind = "flat", norm = 0.5 }
-service = { group = { target = 4, least = 3 }, identity = "attested" }
+service = { group = { target = 4, min = 3 }, identity = "attested" }
 "#;
 
 const POPULATION: &str = "keyboard-xx";

@@ -144,7 +144,7 @@ impl Task {
         format!(
             "vocabulary = {{ kind = \"file\", path = \"vocab.txt\" }}\n\
              cohort = {{ sampling = \"check_in\", users_per_round = {goal}, population = 1000000 }}\n{}{aggregation}\n\
-             [service]\nover_selection = 1.0\ngroup = {{ target = {goal}, least = {least} }}\n\
+             [service]\nover_selection = 1.0\ngroup = {{ target = {goal}, min = {least} }}\n\
              deadlines = {{ select = \"3600s\", report = \"3600s\", lobby = \"600s\", keys = \"600s\", shares = \"600s\", \
              upload = \"600s\", unmask = \"600s\", attempt = \"7200s\" }}\n\
              eligibility = {{ min_examples = 1, max_examples = 64, timer = \"1s\" }}\n\

@@ -25,19 +25,19 @@ const ARROWS: [(&str, &str); 34] = [
     ("crates/mechanisms", "simd accounting"),
     ("crates/planner", "present accounting mechanisms"),
     ("crates/aggregation", "simd accounting mechanisms"),
-    ("crates/device-sum", "aggregation"),
+    ("crates/gpu-sum", "aggregation"),
     ("crates/secagg", "aggregation"),
     ("crates/data", "text accounting mechanisms"),
     ("crates/models", "simd aggregation"),
     ("crates/local", "text mechanisms aggregation models"),
-    ("crates/gpu", "text aggregation device-sum models local"),
+    ("crates/gpu", "text aggregation gpu-sum models local"),
     (
         "crates/coordinator",
         "present text accounting mechanisms aggregation secagg models local",
     ),
     (
         "crates/run",
-        "present text accounting mechanisms aggregation device-sum secagg models local gpu coordinator \
+        "present text accounting mechanisms aggregation gpu-sum secagg models local gpu coordinator \
          data",
     ),
     ("crates/report", "present coordinator run"),
@@ -85,7 +85,7 @@ const ARROWS: [(&str, &str); 34] = [
          service",
     ),
     ("tools/gates", ""),
-    ("lab/gpu-check", "text aggregation device-sum models local gpu"),
+    ("lab/gpu-check", "text aggregation gpu-sum models local gpu"),
     ("fuzz", "aggregation secagg hostile"),
 ];
 
@@ -317,7 +317,7 @@ fn crates_without_unsafe_code_forbid_it() {
             "simd",
             "models",
             "aggregation",
-            "device-sum",
+            "gpu-sum",
             "gpu",
             "data",
             "cli",

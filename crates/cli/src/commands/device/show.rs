@@ -98,7 +98,7 @@ pub(super) fn ineligible(why: Ineligible) -> String {
     match why {
         Ineligible::TooNew { until_ms }
         | Ineligible::TooSoon { until_ms }
-        | Ineligible::TooDear { until_ms } => {
+        | Ineligible::PlanBackoff { until_ms } => {
             format!("{why}; it may take part in {}", wait(until_ms))
         }
         Ineligible::TooFewExamples => format!("{why} with `undertone device add`"),

@@ -37,7 +37,7 @@ aggregation = { sum = "secagg", encoding = { kind = "identity" }, min_clients = 
 
 [service]
 over_selection = 1.0
-group = { target = 6, least = 4 }
+group = { target = 6, min = 4 }
 deadlines = { select = "300s", report = "300s", lobby = "200s", keys = "200s", shares = "200s", upload = "200s", unmask = "200s", attempt = "600s" }
 eligibility = { min_examples = 1, max_examples = 16, timer = "1s" }
 identity = "dev"

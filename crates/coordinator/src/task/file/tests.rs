@@ -18,7 +18,7 @@ aggregation = { sum = "secagg", encoding = { kind = "rotated_rounding", scale = 
 user_update = { batch_size = 8, learning_rate = 0.5 }
 [service]
 over_selection = 1.3
-group = { target = 500, least = 200 }
+group = { target = 500, min = 200 }
 deadlines = { select = "10m", report = "20m", lobby = "60s", keys = "20s", shares = "20s", upload = "120s", unmask = "20s", attempt = "60m" }
 eligibility = { min_examples = 8, max_examples = 256, timer = "24h", min_client_version = 3 }
 identity = "certificate"
@@ -38,7 +38,7 @@ participation = { min_sep = 3, max_part = 2 }
 privacy = { noise_multiplier = 4.0, delta = 1e-5, mechanism = { kind = "tree" } }
 user_update = { batch_size = 4, learning_rate = 0.5 }
 clip = { kind = "flat", norm = 0.5 }
-service = { group = { target = 8, least = 5 } }
+service = { group = { target = 8, min = 5 } }
 "#;
 
 const EVALUATION: &str = r#"
@@ -51,7 +51,7 @@ model = { family = "dplm", embed = 4, hidden = 6 }
 cohort = { sampling = "check_in", users_per_round = 10, population = 500 }
 participation = { min_sep = 1, max_part = 1 }
 privacy = { noise_multiplier = 3.0, delta = 1e-5, mechanism = { kind = "independent" } }
-service = { group = { target = 8, least = 5 } }
+service = { group = { target = 8, min = 5 } }
 "#;
 
 fn file(text: &str) -> TaskFile {
@@ -120,7 +120,7 @@ fn the_task_of_the_design_is_valid_and_its_figures_are_those_of_the_file() {
 #[test]
 fn left_out_settings_get_the_defaults_of_the_design() {
     let mut short = DESIGN.split("over_selection").next().unwrap().to_owned();
-    short.push_str("group = { target = 500, least = 200 }\n");
+    short.push_str("group = { target = 500, min = 200 }\n");
     let (short, long) = (file(&short), file(DESIGN));
     let expected = ServiceConfig {
         eligibility: super::super::EligibilityConfig {
@@ -149,7 +149,7 @@ fn the_canonical_form_reads_back_and_every_change_gives_another_identifier() {
         ("name", "\"other\""),
         ("rounds", "13"),
         ("privacy.delta", "1e-6"),
-        ("service.group.least", "6"),
+        ("service.group.min", "6"),
         ("service.pace.min_interval", "\"16m\""),
         ("vocabulary.path", "\"words.txt\""),
         ("text.max_sentence_tokens", "21"),
@@ -345,7 +345,7 @@ fn floors_hold_for_each_sum_that_the_server_sees() {
     let rows: [Row; 9] = [
         (
             &[("aggregation.min_clients", "199")],
-            &["aggregation.min_clients", "service.group.least = 200"],
+            &["aggregation.min_clients", "service.group.min = 200"],
         ),
         (
             &[("aggregation.max_clients", "1299")],
@@ -356,10 +356,7 @@ fn floors_hold_for_each_sum_that_the_server_sees() {
             &["aggregation.max_clients", "modulus"],
         ),
         (
-            &[
-                ("aggregation.min_clients", "1001"),
-                ("service.group.least", "100"),
-            ],
+            &[("aggregation.min_clients", "1001"), ("service.group.min", "100")],
             &["`min_clients` of at most", "1001 and 1400"],
         ),
         (
@@ -367,16 +364,16 @@ fn floors_hold_for_each_sum_that_the_server_sees() {
             &["aggregation.dropout", "fail by themselves"],
         ),
         (
-            &[("service.group.least", "1")],
-            &["service.group.least", "at least 2"],
+            &[("service.group.min", "1")],
+            &["service.group.min", "at least 2"],
         ),
         (
             &[("service.group.target", "199")],
-            &["service.group.target", "least = 200"],
+            &["service.group.target", "min = 200"],
         ),
         (
-            &[("service.group.least", "1001"), ("service.group.target", "1001")],
-            &["service.group.least", "cohort.users_per_round = 1000"],
+            &[("service.group.min", "1001"), ("service.group.target", "1001")],
+            &["service.group.min", "cohort.users_per_round = 1000"],
         ),
         // Noise in shares: each group's sum is seen on its own.
         (
@@ -385,7 +382,7 @@ fn floors_hold_for_each_sum_that_the_server_sees() {
                 ("privacy.mechanism", "-"),
                 ("aggregation.min_clients", "201"),
             ],
-            &["aggregation.min_clients", "sum of each group", "least = 200"],
+            &["aggregation.min_clients", "sum of each group", "min = 200"],
         ),
     ];
     for (changes, words) in rows {

@@ -33,7 +33,7 @@ participation = { min_sep = 3, max_part = 2 }
 privacy = { noise_multiplier = 4.0, delta = 1e-5, mechanism = { kind = "tree" } }
 user_update = { batch_size = 4, learning_rate = 0.5 }
 clip = { kind = "flat", norm = 0.5 }
-service = { group = { target = 4, least = 3 }, identity = "certificate" }
+service = { group = { target = 4, min = 3 }, identity = "certificate" }
 "#;
 
 pub(super) const SECURE: &str = r#"
@@ -47,7 +47,7 @@ privacy = { noise_multiplier = 4.0, delta = 1e-5, mechanism = { kind = "blt", bu
 user_update = { batch_size = 4, learning_rate = 0.5 }
 clip = { kind = "flat", norm = 0.5 }
 aggregation = { sum = "secagg", encoding = { kind = "rotated_rounding", scale = 1e4 }, min_clients = 4, max_clients = 8 }
-service = { group = { target = 4, least = 3 }, identity = "attested" }
+service = { group = { target = 4, min = 3 }, identity = "attested" }
 "#;
 
 pub(super) const EVALUATION: &str = r#"
@@ -60,7 +60,7 @@ model = { family = "dplm", embed = 4, hidden = 6 }
 cohort = { sampling = "check_in", users_per_round = 6, population = 500 }
 participation = { min_sep = 3, max_part = 2 }
 privacy = { noise_multiplier = 3.0, delta = 1e-5, mechanism = { kind = "independent" } }
-service = { group = { target = 4, least = 3 }, identity = "dev" }
+service = { group = { target = 4, min = 3 }, identity = "dev" }
 "#;
 
 const POPULATION: &str = "keyboard-en";

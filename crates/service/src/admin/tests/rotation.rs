@@ -9,7 +9,7 @@ use crate::data_folder;
 use crate::identity::{Issuer, IssuerKeys, Member, member};
 use crate::test_world::checkin;
 
-const SECURE: &str = "service = { group = { target = 4, least = 4 } }\n\
+const SECURE: &str = "service = { group = { target = 4, min = 4 } }\n\
     aggregation = { sum = \"secagg\", encoding = { kind = \"rotated_rounding\", scale = 1e4 }, min_clients = 4, max_clients = 24 }\n";
 
 /// A service in a data folder, which is started anew for each step.
@@ -35,7 +35,7 @@ impl Folder {
     fn create(&self, name: &str, secure: bool) -> TaskId {
         let text = TASK.replace("\"words\"", &format!("\"{name}\""));
         let text = match secure {
-            true => text.replace("service = { group = { target = 4, least = 4 } }\n", SECURE),
+            true => text.replace("service = { group = { target = 4, min = 4 } }\n", SECURE),
             false => text,
         };
         let path = self.0.path().join("task.toml");

@@ -22,7 +22,7 @@ participation = { min_sep = 1, max_part = 2 }
 privacy = { noise_multiplier = 1.0, delta = 1e-6, mechanism = { kind = "tree" } }
 
 [service]
-group = { target = 4, least = 4 }
+group = { target = 4, min = 4 }
 "#;
 
 fn dashboard(world: &World) -> Dashboard {

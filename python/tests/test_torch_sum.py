@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import undertone_dp as udp  # noqa: E402
 import undertone_dp.torch  # noqa: E402
-from undertone_dp import _device  # noqa: E402
+from undertone_dp import _gpu  # noqa: E402
 
 SEEDED = {
     "name": "s",
@@ -73,7 +73,7 @@ def updates():
     return torch.stack([*hostile, *wild[:2], *finite, *tame])
 
 
-def optimizer(out, *, on_device, resume=False, sizes=None, **changes):
+def optimizer(out, *, on_gpu, resume=False, sizes=None, **changes):
     torch.manual_seed(1)
     parameters = [(f"p{place}", torch.nn.Parameter(torch.randn(shape))) for place, shape in enumerate(SHAPES)]
     return udp.torch.PrivateOptimizer(
@@ -83,14 +83,14 @@ def optimizer(out, *, on_device, resume=False, sizes=None, **changes):
         users=USERS,
         examples=sizes,
         resume=resume,
-        sum_on_device=on_device,
+        sum_on_gpu=on_gpu,
     )
 
 
 @pytest.fixture
 def deferred(monkeypatch):
     """The CPU as a device that the program does not wait for."""
-    monkeypatch.setattr(_device, "_defers", lambda device: True)
+    monkeypatch.setattr(_gpu, "_defers", lambda device: True)
 
 
 @pytest.fixture(params=["at once", "deferred"])
@@ -129,10 +129,10 @@ def bits_of(value):
 @pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("chunk", [4, 1 << 22])
 def test_the_norms_and_the_sum_are_those_of_big_integers(monkeypatch, chunk):
-    monkeypatch.setattr(_device, "_CHUNK", chunk)
+    monkeypatch.setattr(_gpu, "_CHUNK", chunk)
     values = torch.zeros(DIM)
     groups = [[(0, 15)], [(15, 20), (22, 33)], [(20, 22)]]
-    sum_ = _device.DeviceSum(values, groups)
+    sum_ = _gpu.GpuSum(values, groups)
     expected = [0] * DIM
     factors = [(1 << 30, 0), (123_456_789, 0), (1, 0), ((1 << 30) - 1, 0), (0, 0)]
     for number, update in enumerate(updates()):
@@ -173,8 +173,8 @@ def test_the_norms_and_the_sum_are_those_of_big_integers(monkeypatch, chunk):
 @pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("clip", CLIPS)
 def test_a_round_has_the_bits_of_the_host(tmp_path, clip):
-    host = rounds(optimizer(tmp_path / "host", on_device=False, **CLIPS[clip]))
-    device = rounds(optimizer(tmp_path / "device", on_device=True, **CLIPS[clip]))
+    host = rounds(optimizer(tmp_path / "host", on_gpu=False, **CLIPS[clip]))
+    device = rounds(optimizer(tmp_path / "device", on_gpu=True, **CLIPS[clip]))
     assert len(host) == len(device) == CLIPS[clip].get("rounds", 3)
     for (reports, released, average), (others, same, again) in zip(host, device):
         assert torch.equal(average.view(torch.int32), again.view(torch.int32))
@@ -189,8 +189,8 @@ def test_a_round_has_the_bits_of_the_host(tmp_path, clip):
 @pytest.mark.parametrize("clip", CLIPS)
 def test_a_round_in_which_nobody_asks_for_reports_has_the_bits_of_the_host(tmp_path, clip):
     found = []
-    for on_device in (False, True):
-        dp = optimizer(tmp_path / str(on_device), on_device=on_device, **CLIPS[clip])
+    for on_gpu in (False, True):
+        dp = optimizer(tmp_path / str(on_gpu), on_gpu=on_gpu, **CLIPS[clip])
         found.append([released.sha256 for _, released, _ in rounds(dp, reports=False)])
     assert found[0] == found[1]
 
@@ -200,47 +200,47 @@ def test_examples_have_the_bits_of_the_host(tmp_path):
     changes = {"cohort": {"examples_per_round": 20}, "user_update": {"algorithm": "els", "group_size": 2}}
     sizes = [user % 4 for user in range(USERS)]
     found = [
-        rounds(optimizer(tmp_path / str(on_device), on_device=on_device, sizes=sizes, **changes))
-        for on_device in (False, True)
+        rounds(optimizer(tmp_path / str(on_gpu), on_gpu=on_gpu, sizes=sizes, **changes))
+        for on_gpu in (False, True)
     ]
     assert [released.sha256 for _, released, _ in found[0]] == [released.sha256 for _, released, _ in found[1]]
 
 
 def test_an_update_in_many_chunks_has_the_bits_of_the_host(tmp_path, monkeypatch):
     for name, size in [("_CHUNK", 7), ("_PART", 10)]:
-        monkeypatch.setattr(_device, name, size)
-    host = rounds(optimizer(tmp_path / "host", on_device=False))
-    device = rounds(optimizer(tmp_path / "device", on_device=True))
+        monkeypatch.setattr(_gpu, name, size)
+    host = rounds(optimizer(tmp_path / "host", on_gpu=False))
+    device = rounds(optimizer(tmp_path / "device", on_gpu=True))
     assert [released.sha256 for _, released, _ in host] == [released.sha256 for _, released, _ in device]
 
 
 @pytest.mark.usefixtures("either")
 def test_the_report_says_what_it_assumes_of_the_device(tmp_path):
-    for on_device in (False, True):
-        dp = optimizer(tmp_path / str(on_device), on_device=on_device)
+    for on_gpu in (False, True):
+        dp = optimizer(tmp_path / str(on_gpu), on_gpu=on_gpu)
         rounds(dp)
         run = dp.finish()
         assert run.verify().holds
         statements = json.loads((run.path / "privacy.json").read_text())["statements"]
         found = [statement for statement in statements if statement.startswith("A device such as a GPU")]
-        assert len(found) == int(on_device), statements
+        assert len(found) == int(on_gpu), statements
         ledger = (run.path / "ledger.jsonl").read_text()
-        assert ledger.count('"summed_on_device":true') == (3 if on_device else 0)
+        assert ledger.count('"summed_on_gpu":true') == (3 if on_gpu else 0)
 
 
 @pytest.mark.usefixtures("either")
 def test_a_round_of_nobody_says_that_it_was_made_on_a_device(tmp_path):
     # Who reads the published ledger must not learn from it that nobody took part.
-    dp = optimizer(tmp_path, on_device=True, cohort={"sampling_probability": 1e-9})
+    dp = optimizer(tmp_path, on_gpu=True, cohort={"sampling_probability": 1e-9})
     found = rounds(dp)
     assert all(not reports for reports, _, _ in found)
     run = dp.finish()
-    assert (run.path / "ledger.jsonl").read_text().count('"summed_on_device":true') == 3
+    assert (run.path / "ledger.jsonl").read_text().count('"summed_on_gpu":true') == 3
     assert run.verify().holds
 
 
 def test_a_wrong_norm_of_the_audited_unit_is_found(tmp_path):
-    dp = optimizer(tmp_path, on_device=True)
+    dp = optimizer(tmp_path, on_gpu=True)
     round = next(iter(dp))
     (audited,) = [unit for unit in range(USERS) if round._audits(unit)]
     right, given = dp._sum.norms, updates()
@@ -267,7 +267,7 @@ def test_a_wrong_norm_of_the_audited_unit_is_found(tmp_path):
 
 
 def test_each_round_audits_one_unit_chosen_at_random(tmp_path):
-    dp = optimizer(tmp_path, on_device=True, rounds=40, cohort={"users_per_round": USERS - 3, "sampling": "fixed_size"})
+    dp = optimizer(tmp_path, on_gpu=True, rounds=40, cohort={"users_per_round": USERS - 3, "sampling": "fixed_size"})
     found = set()
     for round in dp:
         audited = [unit for unit in range(len(round.users)) if round._audits(unit)]
@@ -281,7 +281,7 @@ def test_each_round_audits_one_unit_chosen_at_random(tmp_path):
 @pytest.mark.usefixtures("either")
 def test_a_sum_that_is_larger_than_its_units_can_make_it_is_refused(tmp_path):
     for place, added in [(0, 1 << 50), (DIM - 1, -(1 << 50)), (5, -(2**63))]:
-        dp = optimizer(tmp_path / str(place), on_device=True)
+        dp = optimizer(tmp_path / str(place), on_gpu=True)
         for round in dp:
             with dp.unit(0):
                 dp._flat.fill_(0.1)
@@ -296,7 +296,7 @@ def test_a_sum_that_is_larger_than_its_units_can_make_it_is_refused(tmp_path):
 
 
 def test_an_interrupted_unit_adds_nothing_and_can_contribute(tmp_path):
-    dp = optimizer(tmp_path, on_device=True)
+    dp = optimizer(tmp_path, on_gpu=True)
     next(iter(dp))
     with pytest.raises(KeyError), dp.unit(4):
         dp._flat.fill_(1.0)
@@ -317,10 +317,10 @@ def test_an_interrupted_unit_adds_nothing_and_can_contribute(tmp_path):
 
 @pytest.mark.usefixtures("either")
 def test_a_session_that_is_resumed_has_the_bits_of_one_that_was_not(tmp_path):
-    whole = [released.sha256 for _, released, _ in rounds(optimizer(tmp_path / "whole", on_device=True))]
+    whole = [released.sha256 for _, released, _ in rounds(optimizer(tmp_path / "whole", on_gpu=True))]
     found = []
     for stop in range(4):
-        dp = optimizer(tmp_path / "parts", on_device=stop % 2 == 0, resume=stop > 0)
+        dp = optimizer(tmp_path / "parts", on_gpu=stop % 2 == 0, resume=stop > 0)
         for round in dp:
             if round.index == stop:
                 with dp.unit(1):
@@ -336,9 +336,9 @@ def test_without_clipping_the_host_adds(tmp_path):
     config = {key: value for key, value in (SEEDED | open_).items() if value is not None}
     parameter = torch.nn.Parameter(torch.zeros(3))
     inner = torch.optim.SGD([parameter], lr=1.0)
-    dp = udp.torch.PrivateOptimizer(inner, out=tmp_path, config=config, users=2, sum_on_device=True)
+    dp = udp.torch.PrivateOptimizer(inner, out=tmp_path, config=config, users=2, sum_on_gpu=True)
     round = next(iter(dp))
-    assert round._device_groups() is None and dp._sum is None
+    assert round._gpu_groups() is None and dp._sum is None
     for unit in range(2):
         with dp.unit(unit):
             parameter.grad.fill_(unit)
@@ -350,7 +350,7 @@ def test_without_privacy_values_that_are_not_finite_are_an_error(tmp_path):
     config = {key: value for key, value in SEEDED.items() if key != "privacy"} | {"clip": {"kind": "flat", "norm": 1.0}}
     parameter = torch.nn.Parameter(torch.zeros(3))
     inner = torch.optim.SGD([parameter], lr=1.0)
-    dp = udp.torch.PrivateOptimizer(inner, out=tmp_path, config=config, users=9, sum_on_device=True)
+    dp = udp.torch.PrivateOptimizer(inner, out=tmp_path, config=config, users=9, sum_on_gpu=True)
     next(iter(dp))
     for unit in range(9):
         with pytest.raises(udp.UndertoneError, match="not finite"), dp.unit(unit):
@@ -360,16 +360,16 @@ def test_without_privacy_values_that_are_not_finite_are_an_error(tmp_path):
 def test_parts_of_a_sum_come_in_order_and_once(tmp_path):
     session = udp.Session.create(tmp_path, SEEDED, users=USERS, dim=4)
     round = next(session)
-    assert round._device_groups() == [[(0, 4)]]
+    assert round._gpu_groups() == [[(0, 4)]]
     audited = next(unit for unit in range(USERS) if round._audits(unit))
     update = torch.zeros(4)
-    sum_ = _device.DeviceSum(update, [[(0, 4)]])
+    sum_ = _gpu.GpuSum(update, [[(0, 4)]])
     sum_.keep()
     norms = sum_.norms()
     average, zeros = torch.zeros(4), torch.zeros(4, dtype=torch.int64)
     with pytest.raises(udp.SessionError, match="no unit on a device to audit"):
         round._audit(update)
-    report, factors = round._add_on_device(audited, norms)
+    report, factors = round._add_on_gpu(audited, norms)
     assert (report.norm, report.clipped, factors) == (0.0, False, [(1 << 30, 0)])
     with pytest.raises(udp.SessionError, match="has to be audited before the release"):
         round.release(average)
@@ -386,20 +386,20 @@ def test_parts_of_a_sum_come_in_order_and_once(tmp_path):
         (2**63, zeros, "begins at place 0"),
     ]:
         with pytest.raises(ValueError, match=expected):
-            round._merge_device(first, part)
+            round._merge_gpu(first, part)
     with pytest.raises(TypeError, match="int64"):
-        round._merge_device(0, torch.zeros(4))
-    round._merge_device(0, zeros[:3])
+        round._merge_gpu(0, torch.zeros(4))
+    round._merge_gpu(0, zeros[:3])
     with pytest.raises(udp.SessionError, match="expected all parts"):
         round.release(average)
     with pytest.raises(ValueError, match="begins at place 3"):
-        round._merge_device(0, zeros)
+        round._merge_gpu(0, zeros)
     with pytest.raises(udp.ParticipationError, match="the sum of the device was taken before"):
-        round._add_on_device((audited + 1) % USERS, norms)
-    round._merge_device(3, zeros[3:])
+        round._add_on_gpu((audited + 1) % USERS, norms)
+    round._merge_gpu(3, zeros[3:])
     round.release(average)
     with pytest.raises(udp.SessionError):
-        round._merge_device(0, zeros)
+        round._merge_gpu(0, zeros)
 
 
 def test_norms_that_no_values_have_are_refused(tmp_path):
@@ -413,24 +413,24 @@ def test_norms_that_no_values_have_are_refused(tmp_path):
         ([0, 0, 0, 0, 0] * 2, "norms of a unit"),
     ]:
         with pytest.raises((ValueError, udp.UndertoneError), match=expected):
-            round._add_on_device(unit, norms)
+            round._add_on_gpu(unit, norms)
     with pytest.raises(udp.SessionError, match=f"norm of unit {unit} differs"):
-        round._add_on_device(unit, [0, 0, 0, 0, 1 << 40])
+        round._add_on_gpu(unit, [0, 0, 0, 0, 1 << 40])
 
 
 def test_nothing_shows_or_copies_the_sum(tmp_path):
-    dp = optimizer(tmp_path, on_device=True)
+    dp = optimizer(tmp_path, on_gpu=True)
     next(iter(dp))
     with dp.unit(0):
         dp._flat.fill_(0.5)
-    assert repr(dp._sum) == f"<DeviceSum of {DIM} values on cpu>"
+    assert repr(dp._sum) == f"<GpuSum of {DIM} values on cpu>"
     with pytest.raises(TypeError, match="stays where it is"):
         pickle.dumps(dp._sum)
 
 
 @pytest.mark.usefixtures("deferred")
 def test_a_unit_is_added_when_the_next_one_ends(tmp_path):
-    dp = optimizer(tmp_path, on_device=True)
+    dp = optimizer(tmp_path, on_gpu=True)
     round = next(iter(dp))
     seen = []
 
@@ -477,7 +477,7 @@ def with_wrong_norms(dp):
 
 
 def test_there_is_no_report_before_the_first_unit(tmp_path):
-    dp = optimizer(tmp_path, on_device=True)
+    dp = optimizer(tmp_path, on_gpu=True)
     with pytest.raises(AttributeError, match="expected a unit that was added before"):
         dp.last  # noqa: B018
 
@@ -485,7 +485,7 @@ def test_there_is_no_report_before_the_first_unit(tmp_path):
 @pytest.mark.usefixtures("deferred")
 @pytest.mark.parametrize("when", ["next", "last", "step"])
 def test_a_wrong_norm_comes_later_and_before_the_release(tmp_path, when):
-    dp = optimizer(tmp_path, on_device=True)
+    dp = optimizer(tmp_path, on_gpu=True)
     audited = with_wrong_norms(dp)
     with dp.unit(audited):
         dp._flat.fill_(0.25)
@@ -512,7 +512,7 @@ def test_the_error_of_a_unit_comes_with_the_next_one_which_counts(tmp_path):
     config = {key: value for key, value in SEEDED.items() if key != "privacy"} | {"clip": {"kind": "flat", "norm": 9.0}}
     parameter = torch.nn.Parameter(torch.zeros(3))
     inner = torch.optim.SGD([parameter], lr=1.0)
-    dp = udp.torch.PrivateOptimizer(inner, out=tmp_path, config=config, users=4, sum_on_device=True)
+    dp = udp.torch.PrivateOptimizer(inner, out=tmp_path, config=config, users=4, sum_on_gpu=True)
     next(iter(dp))
 
     def unit(number, value):
@@ -536,7 +536,7 @@ def test_the_error_of_a_unit_comes_with_the_next_one_which_counts(tmp_path):
 
 @pytest.mark.usefixtures("deferred")
 def test_a_unit_that_comes_twice_is_refused_before_it_is_kept(tmp_path):
-    dp = optimizer(tmp_path, on_device=True)
+    dp = optimizer(tmp_path, on_gpu=True)
     next(iter(dp))
     with dp.unit(4):
         dp._flat.fill_(1.0)
@@ -561,7 +561,7 @@ def test_a_unit_that_comes_twice_is_refused_before_it_is_kept(tmp_path):
 
 @pytest.mark.usefixtures("deferred")
 def test_a_round_with_a_unit_that_is_kept_is_not_released(tmp_path):
-    dp = optimizer(tmp_path, on_device=True)
+    dp = optimizer(tmp_path, on_gpu=True)
     round = next(iter(dp))
     with dp.unit(4):
         dp._flat.fill_(1.0)
@@ -571,7 +571,7 @@ def test_a_round_with_a_unit_that_is_kept_is_not_released(tmp_path):
     with awaits:
         round._announce(5)
     with awaits:
-        round._merge_device(0, torch.zeros(DIM, dtype=torch.int64))
+        round._merge_gpu(0, torch.zeros(DIM, dtype=torch.int64))
     dp.step()
     with pytest.raises(udp.SessionError):
         round._announce(5)
@@ -579,7 +579,7 @@ def test_a_round_with_a_unit_that_is_kept_is_not_released(tmp_path):
 
 @pytest.mark.usefixtures("deferred")
 def test_an_update_that_is_kept_does_not_outlive_its_round(tmp_path):
-    dp = optimizer(tmp_path, on_device=True)
+    dp = optimizer(tmp_path, on_gpu=True)
     for round in dp:
         with dp.unit(4):
             dp._flat.fill_(0.5)
@@ -588,7 +588,7 @@ def test_an_update_that_is_kept_does_not_outlive_its_round(tmp_path):
             break
         dp.step()
         assert not any(part.any() for part in (dp._sum.kept, dp._sum._total, dp._sum._norms, dp._sum._found))
-    assert repr(dp._sum) == f"<DeviceSum of {DIM} values on cpu>"
+    assert repr(dp._sum) == f"<GpuSum of {DIM} values on cpu>"
     with pytest.raises(TypeError, match="stays where it is"):
         pickle.dumps(dp._sum)
     # The open round is dropped, with the unit that waits.
@@ -601,18 +601,18 @@ import sys, types
 sys.path.insert(0, sys.argv[1])
 import torch
 import test_torch_device as t
-from undertone_dp import _device, _triton
+from undertone_dp import _gpu, _triton
 generator = torch.Generator().manual_seed(3)
 some = lambda count: torch.randint(-(2**31), 2**31 - 1, (count,), dtype=torch.int32, generator=generator)
 for bits in [*(update.view(torch.int32) for update in t.updates()), some(1), some(1024), some(5000)]:
     for halvings in (0, 1, 107):
         norms = torch.zeros(2, 5, dtype=torch.int64)
-        _device.measure(bits, halvings, norms[0])
+        _gpu.measure(bits, halvings, norms[0])
         _triton.measure(bits, halvings, norms[1])
         assert torch.equal(norms[0], norms[1]), norms
         for factor in (1, 2, 16, (1 << 30) - 1, 1 << 30):
             sums = torch.randint(-(2**40), 2**40, (1, bits.numel()), generator=generator).repeat(2, 1)
-            _device.add(bits, factor, halvings, sums[0])
+            _gpu.add(bits, factor, halvings, sums[0])
             _triton.add(bits, factor, halvings, sums[1])
             assert torch.equal(sums[0], sums[1]), (factor, halvings)
 """
@@ -635,10 +635,10 @@ def test_the_kernels_of_triton_have_the_same_bits_in_its_interpreter():
 
 def test_a_device_that_computes_other_integers_is_refused():
     def wrong(bits, factor, halvings, total):
-        _device.add(bits, factor, halvings, total)
+        _gpu.add(bits, factor, halvings, total)
         total[2000] += 1
 
     cpu = torch.device("cpu")
-    _device._test(cpu, _device.measure, _device.add)
+    _gpu._test(cpu, _gpu.measure, _gpu.add)
     with pytest.raises(RuntimeError, match="cpu: expected the integers that the CPU computes"):
-        _device._test(cpu, _device.measure, wrong)
+        _gpu._test(cpu, _gpu.measure, wrong)

@@ -4,10 +4,10 @@
 mod common;
 
 use proptest::prelude::*;
-use undertone_aggregation::{BoundedSum, Clipping, DevicePart};
-use undertone_device_sum::{Cuda, Emulator, UnitSlots};
+use undertone_aggregation::{BoundedSum, Clipping, GpuPart};
+use undertone_gpu_sum::{Cuda, Emulator, UnitSlots};
 
-use common::{bound, hostile, layers, on_device, steps, weights};
+use common::{bound, hostile, layers, on_gpu, steps, weights};
 
 /// The first GPU, whose kernels have passed their self-test.
 fn gpu() -> Option<Cuda> {
@@ -36,8 +36,8 @@ fn the_gpu_gives_the_bits_of_the_processor_and_of_the_emulator() {
             host.add(update, weight).unwrap();
         }
         let host = steps(host);
-        prop_assert_eq!(&host, &steps(on_device(&bound, gpu.clone(), &updates, weights, 1).0));
-        prop_assert_eq!(&host, &steps(on_device(&bound, Emulator::default(), &updates, weights, 1).0));
+        prop_assert_eq!(&host, &steps(on_gpu(&bound, gpu.clone(), &updates, weights, 1).0));
+        prop_assert_eq!(&host, &steps(on_gpu(&bound, Emulator::default(), &updates, weights, 1).0));
     });
 }
 
@@ -63,7 +63,7 @@ fn long_updates_have_the_same_norms_and_sums_again_and_again() {
     }
     let host = steps(host);
     for _ in 0..3 {
-        assert!(host == steps(on_device(&bound, gpu.clone(), &updates, &weights, 1).0));
+        assert!(host == steps(on_gpu(&bound, gpu.clone(), &updates, &weights, 1).0));
     }
     let norms = |places: [usize; 3]| {
         let mut slots = UnitSlots::new(gpu.clone(), &bound, 3).unwrap();

@@ -12,7 +12,6 @@
 //!
 //! # Notes
 //!
-//! A device in this crate is an accelerator such as a GPU. In other crates a device is a phone that takes part in a federated task.
 //! `docs/design/gpu.md` in the repository states the two assumptions that remain, and how each is tested.
 
 // docs.rs marks what needs a feature.
@@ -24,7 +23,7 @@ mod raw;
 mod self_test;
 mod slots;
 
-pub use error::{DeviceError, Result};
+pub use error::{GpuError, Result};
 pub use machine::{Machine, Span, Word};
 #[cfg(feature = "cuda")]
 pub use raw::cuda::Cuda;

@@ -85,19 +85,19 @@ fn a_run_has_the_same_bytes_at_any_number_of_users_at_once_and_after_a_resume() 
 #[test]
 #[ignore = "slow"]
 fn the_cohorts_and_the_guarantee_are_those_of_the_processor_and_the_model_is_near_it() {
-    let (_on_device, on_device) = train(&config(&[&emulator(8)]), 1);
+    let (_on_gpu, on_gpu) = train(&config(&[&emulator(8)]), 1);
     let (_processor, processor) = train(&config(&[]), 1);
     let privacy =
         |epsilon: &undertone_run::Summary| epsilon.privacy.observed.clone().map(|record| record.epsilon);
-    assert_eq!(privacy(&on_device), privacy(&processor));
+    assert_eq!(privacy(&on_gpu), privacy(&processor));
     let cohorts = |summary: &undertone_run::Summary| -> Vec<u64> {
         ledger(&summary.run_dir).iter().map(|entry| entry.round).collect()
     };
-    assert_eq!(cohorts(&on_device), cohorts(&processor));
-    assert_eq!(on_device.tokens, processor.tokens);
+    assert_eq!(cohorts(&on_gpu), cohorts(&processor));
+    assert_eq!(on_gpu.tokens, processor.tokens);
     // The same noise in both, so that only the rounding of local training differs.
     assert!(
-        (on_device.metrics.perplexity - processor.metrics.perplexity).abs()
+        (on_gpu.metrics.perplexity - processor.metrics.perplexity).abs()
             < 1e-3 * processor.metrics.perplexity
     );
     let norms = |summary: &undertone_run::Summary| {
@@ -106,7 +106,7 @@ fn the_cohorts_and_the_guarantee_are_those_of_the_processor_and_the_model_is_nea
             .lines()
             .count()
     };
-    assert_eq!(norms(&on_device), norms(&processor));
+    assert_eq!(norms(&on_gpu), norms(&processor));
 }
 
 #[test]

@@ -1,12 +1,12 @@
-//! The sum of a device against that of the processor and against plain arithmetic: the same bits, in any grid, order and slot.
+//! The sum of a GPU against that of the processor and against plain arithmetic: the same bits, in any grid, order and slot.
 
 mod common;
 
 use proptest::prelude::*;
-use undertone_aggregation::{BoundedSum, Clipping, DevicePart};
-use undertone_device_sum::{Emulator, UnitSlots};
+use undertone_aggregation::{BoundedSum, Clipping, GpuPart};
+use undertone_gpu_sum::{Emulator, UnitSlots};
 
-use common::{bound, hostile, layers, on_device, plain, square, steps, weights};
+use common::{bound, hostile, layers, on_gpu, plain, square, steps, weights};
 
 /// Any grid of up to six blocks of up to four threads, in any order of its blocks.
 fn grids() -> impl Strategy<Value = Emulator> {
@@ -41,14 +41,14 @@ proptest! {
         let weights = &weights[..updates.len()];
         let host = BoundedSum::new(bound.clone());
         let added: Vec<_> = updates.iter().zip(weights).map(|(update, &weight)| host.add(update, weight).unwrap()).collect();
-        let (device, outcomes) = on_device(&bound, machine, &updates, weights, idle);
-        prop_assert_eq!(steps(host), steps(device));
-        for (host, device) in added.iter().zip(outcomes) {
-            let (host, device) = (host.report(), device.report());
-            prop_assert_eq!(host.clipped, device.clipped);
-            // The norm of the device is that of truncated values.
+        let (gpu, outcomes) = on_gpu(&bound, machine, &updates, weights, idle);
+        prop_assert_eq!(steps(host), steps(gpu));
+        for (host, gpu) in added.iter().zip(outcomes) {
+            let (host, gpu) = (host.report(), gpu.report());
+            prop_assert_eq!(host.clipped, gpu.clipped);
+            // The norm of the GPU is that of truncated values.
             let room = 37.0 * 2f64.powi(-40) + host.norm * 2f64.powi(-22);
-            prop_assert!((host.norm - device.norm).abs() <= room, "{} {}", host.norm, device.norm);
+            prop_assert!((host.norm - gpu.norm).abs() <= room, "{} {}", host.norm, gpu.norm);
         }
     }
 
@@ -66,8 +66,8 @@ proptest! {
         for (update, &weight) in updates.iter().zip(weights) {
             host.add(update, weight).unwrap();
         }
-        let (device, _) = on_device(&bound, machine, &updates, weights, 1);
-        prop_assert_eq!(steps(host), steps(device));
+        let (gpu, _) = on_gpu(&bound, machine, &updates, weights, 1);
+        prop_assert_eq!(steps(host), steps(gpu));
     }
 
     /// The rule line by line in integers of 128 bits and more, and the bound in exact arithmetic.
@@ -79,8 +79,8 @@ proptest! {
         machine in grids(),
     ) {
         let bound = bound(8, Clipping::Flat { clip_norm });
-        let (device, _) = on_device(&bound, machine, std::slice::from_ref(&update), &[weight], 0);
-        let (got, weight) = (steps(device), (weight * 2f64.powi(28)) as u128);
+        let (gpu, _) = on_gpu(&bound, machine, std::slice::from_ref(&update), &[weight], 0);
+        let (got, weight) = (steps(gpu), (weight * 2f64.powi(28)) as u128);
         let limit = (clip_norm * 2f64.powi(40)) as u128;
         prop_assert_eq!(&got[1..], &plain(&update, limit, weight)[..]);
         // sum r^2 <= (w L)^2, as sum (2^28 r)^2 <= (2^28 w L)^2.
@@ -131,12 +131,12 @@ proptest! {
     ) {
         let bound = bound(16, Clipping::Flat { clip_norm });
         let place = place.index(updates.len());
-        let all = steps(on_device(&bound, first.clone(), &updates, &weights[..updates.len()], 0).0);
-        let alone = steps(on_device(&bound, second.clone(), &updates[place..=place], &weights[place..=place], 2).0);
+        let all = steps(on_gpu(&bound, first.clone(), &updates, &weights[..updates.len()], 0).0);
+        let alone = steps(on_gpu(&bound, second.clone(), &updates[place..=place], &weights[place..=place], 2).0);
         let (mut others, mut of_others) = (updates.clone(), weights[..updates.len()].to_vec());
         others.remove(place);
         of_others.remove(place);
-        let rest = steps(on_device(&bound, second, &others, &of_others, 1).0);
+        let rest = steps(on_gpu(&bound, second, &others, &of_others, 1).0);
         for ((all, alone), rest) in all.iter().zip(alone).zip(rest) {
             prop_assert_eq!(*all, alone + rest);
         }
@@ -172,17 +172,17 @@ fn a_long_update_has_the_bits_of_the_processor_in_blocks_of_many_threads() {
     let host = steps(host);
     for (blocks, threads, stride) in [(1, 1, 1), (7, 1, 3), (4, 32, 3), (1, 256, 1)] {
         let machine = Emulator::new(blocks, threads, stride).unwrap();
-        let (device, _) = on_device(&bound, machine, &updates, &weights, 2);
-        assert!(host == steps(device), "{blocks} {threads} {stride}");
+        let (gpu, _) = on_gpu(&bound, machine, &updates, &weights, 2);
+        assert!(host == steps(gpu), "{blocks} {threads} {stride}");
     }
 }
 
-/// The sum stays on the device over several parts and is merged once, as a loop over users does it.
+/// The sum stays on the GPU over several parts and is merged once, as a loop over users does it.
 #[test]
 fn parts_are_added_up_on_the_device() {
     let updates: Vec<Vec<f32>> = (1..8).map(|k| vec![k as f32, -0.5, 1e-9 * k as f32]).collect();
     let bound = bound(3, Clipping::Flat { clip_norm: 2.25 });
-    let (host, device) = (BoundedSum::new(bound.clone()), BoundedSum::new(bound.clone()));
+    let (host, gpu) = (BoundedSum::new(bound.clone()), BoundedSum::new(bound.clone()));
     let mut slots = UnitSlots::new(Emulator::default(), &bound, 2).unwrap();
     let mut factors = Vec::new();
     for part in updates.chunks(2) {
@@ -193,19 +193,19 @@ fn parts_are_added_up_on_the_device() {
             host.add(update, 0.75).unwrap();
         }
         let norms = slots.norms().unwrap();
-        factors.extend(norms.iter().map(|&norm| device.factor(&[norm], 0.75).unwrap()));
+        factors.extend(norms.iter().map(|&norm| gpu.factor(&[norm], 0.75).unwrap()));
         slots.add(&factors[before..]).unwrap();
     }
     let sum = slots.take().unwrap();
-    device.merge_device(&sum, &factors).unwrap();
-    assert_eq!(steps(host), steps(device));
+    gpu.merge_gpu(&sum, &factors).unwrap();
+    assert_eq!(steps(host), steps(gpu));
     // The sum of the machine is zero again.
     let empty = BoundedSum::new(bound);
-    empty.merge_device(&slots.take().unwrap(), &[]).unwrap();
+    empty.merge_gpu(&slots.take().unwrap(), &[]).unwrap();
     assert_eq!(steps(empty), [0; 4]);
 }
 
-/// Without clipping the host adds what the device holds, with the bits that it always had.
+/// Without clipping the host adds what the GPU holds, with the bits that it always had.
 #[test]
 fn without_clipping_the_host_adds_the_updates() {
     let updates = [vec![0.3f32, -1e6, 1e-7], vec![1.0, 2.0, 3.0]];
@@ -214,6 +214,6 @@ fn without_clipping_the_host_adds_the_updates() {
     for (update, weight) in updates.iter().zip([0.3, 1.0]) {
         host.add(update, weight).unwrap();
     }
-    let (device, _) = on_device(&bound, Emulator::default(), &updates, &[0.3, 1.0], 0);
-    assert_eq!(steps(host), steps(device));
+    let (gpu, _) = on_gpu(&bound, Emulator::default(), &updates, &[0.3, 1.0], 0);
+    assert_eq!(steps(host), steps(gpu));
 }

@@ -1,7 +1,7 @@
 //! A machine without a GPU gives an error that says what is missing, and never a panic.
 #![cfg(feature = "cuda")]
 
-use undertone_device_sum::{Cuda, DeviceError};
+use undertone_gpu_sum::{Cuda, GpuError};
 
 #[test]
 fn a_missing_driver_or_device_is_an_error_that_names_it() {
@@ -9,7 +9,7 @@ fn a_missing_driver_or_device_is_an_error_that_names_it() {
     let error = Cuda::open(1_000_000).unwrap_err();
     let message = error.to_string();
     match error {
-        DeviceError::NoLibrary {
+        GpuError::NoLibrary {
             library: "libcuda", ..
         } => {
             assert_eq!(
@@ -17,12 +17,12 @@ fn a_missing_driver_or_device_is_an_error_that_names_it() {
                 "libcuda cannot be loaded: install the NVIDIA driver, or name its folder in LD_LIBRARY_PATH"
             );
         }
-        DeviceError::NoDevice { ordinal, .. } => assert_eq!(ordinal, 1_000_000),
+        GpuError::NoGpu { ordinal, .. } => assert_eq!(ordinal, 1_000_000),
         // A driver without any GPU refuses to start, and an old one is named.
-        DeviceError::Driver { .. } => {
+        GpuError::Driver { .. } => {
             assert!(message.starts_with("the start of the driver failed"), "{message}");
         }
-        DeviceError::OldDriver { .. } => assert!(message.contains("too old"), "{message}"),
+        GpuError::OldDriver { .. } => assert!(message.contains("too old"), "{message}"),
         error => panic!("{error}"),
     }
 }

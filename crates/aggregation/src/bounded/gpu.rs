@@ -1,4 +1,4 @@
-//! Contributions whose updates lie in the memory of a device such as a GPU: it adds them by factors that are computed here.
+//! Contributions whose updates lie in the memory of a GPU: it adds them by factors that are computed here.
 
 use std::ops::Range;
 
@@ -10,14 +10,14 @@ use crate::sum::{UPDATE_LIMIT, steps_of_weight};
 use crate::weight::check_weight;
 use crate::wiped::Wiped;
 
-/// The largest magnitude that the places of a device's sum may reach.
+/// The largest magnitude that the places of a GPU's sum may reach.
 const SUM_ROOM: u128 = 1 << 62;
 
-/// The updates of several units in the memory of a device. A unit is a user or one example.
+/// The updates of several units in the memory of a GPU. A unit is a user or one example.
 ///
-/// The groups of a unit are those of [`Bound::groups`], in their order. The rule is that of [`BoundedSum`]: the device computes `N`
-/// and adds `r`, and the host computes `f`. All of them are integers, so the device gives the bits that the host would give.
-pub trait DevicePart: Send {
+/// The groups of a unit are those of [`Bound::groups`], in their order. The rule is that of [`BoundedSum`]: the GPU computes `N`
+/// and adds `r`, and the host computes `f`. All of them are integers, so the GPU gives the bits that the host would give.
+pub trait GpuPart: Send {
     /// The number of units.
     fn units(&self) -> usize;
 
@@ -27,26 +27,26 @@ pub trait DevicePart: Send {
     /// Computes the exact norms: unit after unit, and the groups of each in their order.
     ///
     /// # Errors
-    /// The device failed.
+    /// The GPU failed.
     fn norms(&mut self) -> Result<Vec<Limbs>>;
 
     /// Copies the update of a unit to the host.
     ///
     /// # Errors
-    /// No such unit, a wrong length, or the device failed.
+    /// No such unit, a wrong length, or the GPU failed.
     fn update(&mut self, unit: usize, into: &mut [f32]) -> Result<()>;
 
-    /// Adds the updates, scaled by the factors of their units, to the sum in the memory of the device.
+    /// Adds the updates, scaled by the factors of their units, to the sum in the memory of the GPU.
     ///
     /// # Errors
-    /// Factors of another number of units or groups, or the device failed.
+    /// Factors of another number of units or groups, or the GPU failed.
     fn add(&mut self, factors: &[Factor]) -> Result<()>;
 
-    /// Brings the sum to the host, and sets that of the device to zeros.
+    /// Brings the sum to the host, and sets that of the GPU to zeros.
     ///
     /// # Errors
-    /// The device failed.
-    fn take(&mut self) -> Result<DeviceSum>;
+    /// The GPU failed.
+    fn take(&mut self) -> Result<GpuSum>;
 
     /// Lends memory of the host for one update, so that a part need not take it anew. It may be empty.
     fn lend(&mut self) -> Wiped<f32> {
@@ -59,16 +59,16 @@ pub trait DevicePart: Send {
     }
 
     /// Takes back the memory of a sum that is merged.
-    fn take_back_sum(&mut self, sum: DeviceSum) {
+    fn take_back_sum(&mut self, sum: GpuSum) {
         drop(sum);
     }
 }
 
-/// A sum that a device computed, in steps of `2^-40`. It can only be merged into a [`BoundedSum`], and is cleared when it is dropped.
+/// A sum that a GPU computed, in steps of `2^-40`. It can only be merged into a [`BoundedSum`], and is cleared when it is dropped.
 ///
 /// ```compile_fail,E0277
-/// # use undertone_aggregation::DeviceSum;
-/// fn show(sum: &DeviceSum) {
+/// # use undertone_aggregation::GpuSum;
+/// fn show(sum: &GpuSum) {
 ///     println!("{sum:?}");
 /// }
 /// ```
@@ -76,10 +76,10 @@ pub trait DevicePart: Send {
     missing_debug_implementations,
     reason = "PRIVACY: a sum without noise must not be printable"
 )]
-pub struct DeviceSum(Wiped<i64>);
+pub struct GpuSum(Wiped<i64>);
 
-impl DeviceSum {
-    /// The values that a device delivered.
+impl GpuSum {
+    /// The values that a GPU delivered.
     #[must_use]
     pub fn new(values: Vec<i64>) -> Self {
         Self(values.into())
@@ -91,7 +91,7 @@ impl DeviceSum {
         self.0.extend_from_slice(values);
     }
 
-    /// Lets a device write so many values in the memory of those before, which are zero then.
+    /// Lets a GPU write so many values in the memory of those before, which are zero then.
     ///
     /// # Errors
     /// The error of `write`.
@@ -132,18 +132,18 @@ impl Factor {
         self.groups.iter().map(numbers).collect()
     }
 
-    /// The outcome for the unit, once the sum of the device is merged. Its norm is that of `q`, rounded.
+    /// The outcome for the unit, once the sum of the GPU is merged. Its norm is that of `q`, rounded.
     #[must_use]
     pub fn added(&self) -> Added {
         self.report.map_or(Added::Discarded, ClipReport::added)
     }
 }
 
-/// The units of a sum that a device computes: their weight together, and the largest magnitude that they can give to its places.
+/// The units of a sum that a GPU computes: their weight together, and the largest magnitude that they can give to its places.
 ///
-/// A caller whose device adds the units of a round one after the other counts each of them here, before the device adds it.
+/// A caller whose GPU adds the units of a round one after the other counts each of them here, before the GPU adds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeviceUnits {
+pub struct GpuUnits {
     units: usize,
     weight: i64,
     /// Largest magnitude that the units can give to the places of each group.
@@ -152,7 +152,7 @@ pub struct DeviceUnits {
     spans: Vec<(Range<usize>, usize)>,
 }
 
-impl DeviceUnits {
+impl GpuUnits {
     /// No units yet, of a sum with this bound.
     #[must_use]
     pub fn none(bound: &Bound) -> Self {
@@ -175,11 +175,11 @@ impl DeviceUnits {
         self.units
     }
 
-    /// Counts a unit that the device will add by these factors.
+    /// Counts a unit that the GPU will add by these factors.
     ///
     /// # Errors
     /// Factors of other groups; [`AggregationError::SumOverflow`] for units that could leave the range of the sum together. The unit
-    /// is not counted then, and the device must not add it.
+    /// is not counted then, and the GPU must not add it.
     pub fn count(&mut self, factor: &Factor) -> Result<()> {
         check_len("factors of a unit", self.reach.len(), factor.groups.len())?;
         let sums = self.reach.iter().zip(&factor.groups);
@@ -207,8 +207,8 @@ impl BoundedSum {
     /// [`Clipping::bound`], in exact arithmetic.
     ///
     /// # Errors
-    /// A wrong number of norms; norms that no values have; a weight outside `[0, 1]`; no clipping at all, because a device adds only
-    /// what it bounds. [`AggregationError::NotFiniteOnDevice`] with [`NonFinite::Refuse`]. Values that reach `2^22` are an error
+    /// A wrong number of norms; norms that no values have; a weight outside `[0, 1]`; no clipping at all, because a GPU adds only
+    /// what it bounds. [`AggregationError::NotFiniteOnGpu`] with [`NonFinite::Refuse`]. Values that reach `2^22` are an error
     /// where no clip norm below `2^22` shortens them.
     pub fn factor(&self, norms: &[Limbs], weight: f64) -> Result<Factor> {
         check_weight(weight)?;
@@ -218,20 +218,20 @@ impl BoundedSum {
             non_finite,
         } = &self.bound;
         if *clipping == Clipping::None {
-            let expected = "set, because a device adds only what it bounds";
+            let expected = "set, because a GPU adds only what it bounds";
             return Err(setting("clip_norm", expected, f64::INFINITY));
         }
         let bounds = clipping.bounds(layout)?;
         check_len("norms of a unit", bounds.len(), norms.len())?;
         let blocks = clipping.blocks(layout);
         if (norms.iter().zip(&blocks)).any(|(norm, blocks)| !norm.fits(blocks.iter().map(Block::len).sum())) {
-            return Err(AggregationError::DeviceNorm { unit: 0 });
+            return Err(AggregationError::GpuNorm { unit: 0 });
         }
         let weight_steps = steps_of_weight(weight);
         let norms: Vec<ExactNorm> = norms.iter().map(ExactNorm::of_limbs).collect();
         if norms.iter().any(|norm| !norm.is_finite()) {
             if *non_finite == NonFinite::Refuse {
-                return Err(AggregationError::NotFiniteOnDevice);
+                return Err(AggregationError::NotFiniteOnGpu);
             }
             let nothing = GroupFactor {
                 factor: 0,
@@ -269,33 +269,33 @@ impl BoundedSum {
         })
     }
 
-    /// Adds a sum that a device computed by these factors, one for each of its units.
+    /// Adds a sum that a GPU computed by these factors, one for each of its units.
     ///
     /// # Guarantee
-    /// The sum of the device is refused if a value of it is larger than its units can make it.
+    /// The sum of the GPU is refused if a value of it is larger than its units can make it.
     ///
     /// # Errors
     /// A wrong length; factors of other groups; units that could leave the range of the sum together;
-    /// [`AggregationError::DeviceSum`] for a value that is too large. Nothing is added then. [`AggregationError::SumOverflow`] if
+    /// [`AggregationError::GpuSum`] for a value that is too large. Nothing is added then. [`AggregationError::SumOverflow`] if
     /// this sum leaves its range: it is then lost.
-    pub fn merge_device(&self, sum: &DeviceSum, factors: &[Factor]) -> Result<()> {
-        check_len("sum of the device", self.bound.layout.len(), sum.0.len())?;
+    pub fn merge_gpu(&self, sum: &GpuSum, factors: &[Factor]) -> Result<()> {
+        check_len("sum of the GPU", self.bound.layout.len(), sum.0.len())?;
         self.merge_part(0, sum, &self.reach(factors)?)
     }
 
-    /// Adds a part of the sum that a device computed of units that were counted one by one, from place `first` on. The weight of the
+    /// Adds a part of the sum that a GPU computed of units that were counted one by one, from place `first` on. The weight of the
     /// units comes with the part that begins at place 0.
     ///
     /// # Guarantee
     /// The part is refused if a value of it is larger than the units can make it.
     ///
     /// # Errors
-    /// A part that does not lie in the sum; units of other groups; [`AggregationError::DeviceSum`] for a value that is too large.
+    /// A part that does not lie in the sum; units of other groups; [`AggregationError::GpuSum`] for a value that is too large.
     /// Nothing is added then. [`AggregationError::SumOverflow`] if this sum leaves its range: it is then lost.
-    pub fn merge_part(&self, first: usize, part: &DeviceSum, units: &DeviceUnits) -> Result<()> {
+    pub fn merge_part(&self, first: usize, part: &GpuSum, units: &GpuUnits) -> Result<()> {
         let values = &part.0;
         check_len(
-            "groups of the device's units",
+            "groups of the GPU's units",
             self.bound.groups().len(),
             units.reach.len(),
         )?;
@@ -307,69 +307,69 @@ impl BoundedSum {
             }
             let too_large = |value: &i64| u128::from(value.unsigned_abs()) > units.reach[*group];
             if let Some(place) = values[from - first..to - first].iter().position(too_large) {
-                return Err(AggregationError::DeviceSum { index: from + place });
+                return Err(AggregationError::GpuSum { index: from + place });
             }
         }
         let weight = if first == 0 { units.weight } else { 0 };
         self.sum.merge_part(first, values, weight)
     }
 
-    /// Computes the norms of an update again, which a device has measured.
+    /// Computes the norms of an update again, which a GPU has measured.
     ///
     /// # Errors
-    /// A wrong length; a wrong number of norms; [`AggregationError::DeviceNorm`] if a norm differs.
+    /// A wrong length; a wrong number of norms; [`AggregationError::GpuNorm`] if a norm differs.
     pub fn check_norms(&self, norms: &[Limbs], update: &[f32]) -> Result<()> {
         let groups = self.bound.groups();
         check_len("update", self.bound.layout.len(), update.len())?;
         check_len("norms of a unit", groups.len(), norms.len())?;
         match is_norm(norms, &groups, update) {
             true => Ok(()),
-            false => Err(AggregationError::DeviceNorm { unit: 0 }),
+            false => Err(AggregationError::GpuNorm { unit: 0 }),
         }
     }
 
-    /// Adds the units of a part of a device, whose weights lie in `[0, 1]`, and returns the outcome for each.
+    /// Adds the units of a part of a GPU, whose weights lie in `[0, 1]`, and returns the outcome for each.
     ///
     /// The updates of the `audited` units are copied to the host, which computes their norms again. Without clipping the host
-    /// copies and adds every update, because a device adds only what it bounds.
+    /// copies and adds every update, because a GPU adds only what it bounds.
     ///
     /// # Guarantee
-    /// Each unit moves the sum by at most its weight times [`Clipping::bound`], in exact arithmetic, if the device computes what
-    /// its kernels say. The audit and the check of the sum detect some devices that do not.
+    /// Each unit moves the sum by at most its weight times [`Clipping::bound`], in exact arithmetic, if the GPU computes what
+    /// its kernels say. The audit and the check of the sum detect some GPUs that do not.
     ///
     /// # Errors
-    /// [`AggregationError::DeviceNorm`] if a norm of an audited unit is wrong; the errors of [`factor`](Self::factor), of
-    /// [`merge_device`](Self::merge_device) and of the device; a wrong number of weights or an audited unit that is not there.
-    pub fn add_on_device(
+    /// [`AggregationError::GpuNorm`] if a norm of an audited unit is wrong; the errors of [`factor`](Self::factor), of
+    /// [`merge_gpu`](Self::merge_gpu) and of the GPU; a wrong number of weights or an audited unit that is not there.
+    pub fn add_on_gpu(
         &self,
-        part: &mut dyn DevicePart,
+        part: &mut dyn GpuPart,
         weights: &[f64],
         audited: &[usize],
     ) -> Result<Vec<Added>> {
-        let mut kept = DeviceUnits::none(&self.bound);
-        let added = self.keep_on_device(part, weights, audited, &mut kept)?;
+        let mut kept = GpuUnits::none(&self.bound);
+        let added = self.keep_on_gpu(part, weights, audited, &mut kept)?;
         self.merge_kept(part, &mut kept)?;
         Ok(added)
     }
 
-    /// Adds the units of a part as [`add_on_device`](Self::add_on_device) does, but leaves their sum in the memory of the device.
+    /// Adds the units of a part as [`add_on_gpu`](Self::add_on_gpu) does, but leaves their sum in the memory of the GPU.
     ///
-    /// `kept` counts the units whose sum is there. A caller begins with [`DeviceUnits::none`], calls this for each part, and ends with
+    /// `kept` counts the units whose sum is there. A caller begins with [`GpuUnits::none`], calls this for each part, and ends with
     /// [`merge_kept`](Self::merge_kept). The sum is merged earlier where more units could leave its range.
     ///
     /// # Errors
-    /// The errors of [`add_on_device`](Self::add_on_device).
-    pub fn keep_on_device(
+    /// The errors of [`add_on_gpu`](Self::add_on_gpu).
+    pub fn keep_on_gpu(
         &self,
-        part: &mut dyn DevicePart,
+        part: &mut dyn GpuPart,
         weights: &[f64],
         audited: &[usize],
-        kept: &mut DeviceUnits,
+        kept: &mut GpuUnits,
     ) -> Result<Vec<Added>> {
         let units = part.units();
-        check_len("weights of the device's units", units, weights.len())?;
+        check_len("weights of the GPU's units", units, weights.len())?;
         check_len(
-            "values of the device's updates",
+            "values of the GPU's updates",
             self.bound.layout.len(),
             part.parameters(),
         )?;
@@ -378,7 +378,7 @@ impl BoundedSum {
             return Err(setting("audited", "below the number of units", unit as f64));
         }
         let mut update = part.lend();
-        let copy = |part: &mut dyn DevicePart, unit: usize, update: &mut Wiped<f32>| {
+        let copy = |part: &mut dyn GpuPart, unit: usize, update: &mut Wiped<f32>| {
             update.resize(self.bound.layout.len(), 0.0);
             part.update(unit, update)
         };
@@ -391,20 +391,20 @@ impl BoundedSum {
         }
         let groups = self.bound.groups();
         let norms = part.norms()?;
-        check_len("norms of the device", units * groups.len(), norms.len())?;
+        check_len("norms of the GPU", units * groups.len(), norms.len())?;
         let of_unit = |unit: usize| &norms[unit * groups.len()..(unit + 1) * groups.len()];
         for &unit in audited {
             copy(part, unit, &mut update)?;
             if !is_norm(of_unit(unit), &groups, &update) {
-                return Err(AggregationError::DeviceNorm { unit });
+                return Err(AggregationError::GpuNorm { unit });
             }
         }
         let mut factors = Vec::with_capacity(units);
         for (unit, &weight) in weights.iter().enumerate() {
             let factor = self.factor(of_unit(unit), weight);
             factors.push(match factor {
-                Err(AggregationError::DeviceNorm { .. }) => {
-                    return Err(AggregationError::DeviceNorm { unit });
+                Err(AggregationError::GpuNorm { .. }) => {
+                    return Err(AggregationError::GpuNorm { unit });
                 }
                 Err(error) => {
                     // The host names the value, as it does for an update of its own.
@@ -414,7 +414,7 @@ impl BoundedSum {
                 Ok(factor) => factor,
             });
         }
-        // Before the device adds anything: its sum has no other check of its range.
+        // Before the GPU adds anything: its sum has no other check of its range.
         if kept.clone().count_all(&factors).is_err() {
             self.merge_kept(part, kept)?;
         }
@@ -424,25 +424,25 @@ impl BoundedSum {
         Ok(factors.iter().map(Factor::added).collect())
     }
 
-    /// Merges the sum that a device keeps of these units, and sets both to zero. Without units nothing is asked of the device.
+    /// Merges the sum that a GPU keeps of these units, and sets both to zero. Without units nothing is asked of the GPU.
     ///
     /// # Errors
-    /// The errors of [`merge_device`](Self::merge_device) and of the device.
-    pub fn merge_kept(&self, part: &mut dyn DevicePart, kept: &mut DeviceUnits) -> Result<()> {
-        let units = std::mem::replace(kept, DeviceUnits::none(&self.bound));
+    /// The errors of [`merge_gpu`](Self::merge_gpu) and of the GPU.
+    pub fn merge_kept(&self, part: &mut dyn GpuPart, kept: &mut GpuUnits) -> Result<()> {
+        let units = std::mem::replace(kept, GpuUnits::none(&self.bound));
         if units.units == 0 {
             return Ok(());
         }
         let sum = part.take()?;
-        check_len("sum of the device", self.bound.layout.len(), sum.0.len())?;
+        check_len("sum of the GPU", self.bound.layout.len(), sum.0.len())?;
         self.merge_part(0, &sum, &units)?;
         part.take_back_sum(sum);
         Ok(())
     }
 
     /// Counts the units of these factors.
-    fn reach(&self, factors: &[Factor]) -> Result<DeviceUnits> {
-        let mut units = DeviceUnits::none(&self.bound);
+    fn reach(&self, factors: &[Factor]) -> Result<GpuUnits> {
+        let mut units = GpuUnits::none(&self.bound);
         units.count_all(factors)?;
         Ok(units)
     }
@@ -452,9 +452,9 @@ impl BoundedSum {
 fn is_norm(norms: &[Limbs], groups: &[Vec<Block>], update: &[f32]) -> bool {
     norms.iter().zip(groups).all(|(norm, blocks)| {
         let spans: Vec<_> = blocks.iter().flat_map(Block::spans).collect();
-        let (device, host) = (ExactNorm::of_limbs(norm), ExactNorm::of(update, &spans));
-        let both_discard = !device.is_finite() && !host.is_finite();
-        both_discard || device == host
+        let (gpu, host) = (ExactNorm::of_limbs(norm), ExactNorm::of(update, &spans));
+        let both_discard = !gpu.is_finite() && !host.is_finite();
+        both_discard || gpu == host
     })
 }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use undertone_aggregation::{
     Added, AggregationError, Block, Bound, BoundedSum, ClipGroup, Clipping, NonFinite, ParamLayout,
 };
-use undertone_device_sum::{Machine, UnitSlots};
+use undertone_gpu_sum::{Machine, UnitSlots};
 
 /// Any update at all: every bit pattern, ordinary values, subnormals, the largest floats, and the ends of the grid.
 pub(crate) fn hostile(len: usize) -> impl Strategy<Value = Vec<f32>> {
@@ -76,7 +76,7 @@ pub(crate) fn layers(clip_norms: Vec<f64>) -> Bound {
 }
 
 /// The sum over slots of a machine, with idle slots that hold NaN. Every unit is audited.
-pub(crate) fn on_device<M: Machine>(
+pub(crate) fn on_gpu<M: Machine>(
     bound: &Bound,
     machine: M,
     updates: &[Vec<f32>],
@@ -93,7 +93,7 @@ pub(crate) fn on_device<M: Machine>(
     slots.set_units(updates.len()).expect("enough slots");
     let sum = BoundedSum::new(bound.clone());
     let audited: Vec<usize> = (0..updates.len()).collect();
-    let added = sum.add_on_device(&mut slots, weights, &audited).expect("a sum");
+    let added = sum.add_on_gpu(&mut slots, weights, &audited).expect("a sum");
     (sum, added)
 }
 

@@ -9,7 +9,7 @@ use cudarc::driver::{
 };
 use cudarc::nvrtc::{CompileError, CompileOptions, Ptx, compile_ptx_with_opts};
 
-use crate::error::{DeviceError, Result, ensure};
+use crate::error::{GpuError, Result, ensure};
 use crate::machine::{Machine, Span, Word};
 use crate::self_test::self_test;
 
@@ -25,7 +25,7 @@ const ARCHITECTURE: &str = "compute_80";
 /// Threads of a block, as in `kernels/bound.c`.
 const THREADS: u32 = 256;
 
-/// The most blocks per slot. It does not depend on the device, and neither do the integers depend on it.
+/// The most blocks per slot. It does not depend on the GPU, and neither do the integers depend on it.
 const MAX_BLOCKS: u64 = 1024;
 
 // SAFETY: the layout is that of the struct in `kernels/bound.c`, and every bit pattern of its integers is valid.
@@ -64,7 +64,7 @@ impl Cuda {
         })
     }
 
-    /// The name of the device, from its driver.
+    /// The name of the GPU, from its driver.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -100,7 +100,7 @@ impl Cuda {
     /// # Errors
     /// It was not loaded.
     pub fn kernel(&self, name: &str) -> Result<&CudaFunction> {
-        self.others.get(name).ok_or_else(|| DeviceError::Driver {
+        self.others.get(name).ok_or_else(|| GpuError::Driver {
             action: "the look-up of a kernel",
             reason: format!("`{name}` was not loaded"),
         })
@@ -109,7 +109,7 @@ impl Cuda {
     fn open_unguarded(ordinal: usize) -> Result<Self> {
         // SAFETY: this loads the library and unloads it again. Its name is the fixed one of the driver.
         if !unsafe { cudarc::driver::sys::is_culib_present() } {
-            return Err(DeviceError::NoLibrary {
+            return Err(GpuError::NoLibrary {
                 library: "libcuda",
                 package: "the NVIDIA driver",
             });
@@ -119,7 +119,7 @@ impl Cuda {
         let status = unsafe { cudarc::driver::sys::cuDriverGetVersion(&raw mut got) };
         driver("the question for the driver's version", status.result())?;
         if got < DRIVER {
-            return Err(DeviceError::OldDriver {
+            return Err(GpuError::OldDriver {
                 expected: DRIVER,
                 got,
             });
@@ -127,7 +127,7 @@ impl Cuda {
         driver("the start of the driver", cudarc::driver::result::init())?;
         let found = driver("the count of the GPUs", CudaContext::device_count())?;
         if i32::try_from(ordinal).map_or(true, |ordinal| ordinal >= found) {
-            return Err(DeviceError::NoDevice { ordinal, found });
+            return Err(GpuError::NoGpu { ordinal, found });
         }
         let kernels = Self::compile(KERNELS, "bound.c")?;
         let context = driver("the context of the GPU", CudaContext::new(ordinal))?;
@@ -150,7 +150,7 @@ impl Cuda {
     pub fn compile(source: &str, file: &str) -> Result<Ptx> {
         // SAFETY: this loads the library and unloads it again. Its name is the fixed one of NVRTC.
         if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
-            return Err(DeviceError::NoLibrary {
+            return Err(GpuError::NoLibrary {
                 library: "libnvrtc",
                 package: "the package nvidia-cuda-nvrtc of CUDA 13",
             });
@@ -161,7 +161,7 @@ impl Cuda {
             name: Some(file.to_owned()),
             ..CompileOptions::default()
         };
-        compile_ptx_with_opts(source, options).map_err(|error| DeviceError::Compile {
+        compile_ptx_with_opts(source, options).map_err(|error| GpuError::Compile {
             reason: match error {
                 CompileError::CompileError { log, .. } => log.to_string_lossy().into_owned(),
                 error => error.to_string(),
@@ -185,12 +185,12 @@ fn guarded<T>(action: &'static str, work: impl FnOnce() -> Result<T>) -> Result<
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         let reason = text.unwrap_or_else(|| "the bindings of the driver panicked".to_owned());
-        Err(DeviceError::Driver { action, reason })
+        Err(GpuError::Driver { action, reason })
     })
 }
 
 fn driver<T>(action: &'static str, result: Result<T, cudarc::driver::DriverError>) -> Result<T> {
-    result.map_err(|error| DeviceError::Driver {
+    result.map_err(|error| GpuError::Driver {
         action,
         reason: error.to_string(),
     })
@@ -225,7 +225,7 @@ impl Machine for Cuda {
     }
 
     fn write<T: Word>(&self, memory: &mut CudaSlice<T>, at: usize, words: &[T]) -> Result<()> {
-        let part = part("a copy to the device", memory.len(), at, words.len())?;
+        let part = part("a copy to the GPU", memory.len(), at, words.len())?;
         if words.is_empty() {
             return Ok(());
         }
@@ -236,7 +236,7 @@ impl Machine for Cuda {
     }
 
     fn read<T: Word>(&self, memory: &CudaSlice<T>, at: usize, into: &mut [T]) -> Result<()> {
-        let part = part("a copy from the device", memory.len(), at, into.len())?;
+        let part = part("a copy from the GPU", memory.len(), at, into.len())?;
         if into.is_empty() {
             return Ok(());
         }

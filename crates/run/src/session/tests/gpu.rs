@@ -1,4 +1,4 @@
-//! Rounds whose sum a device makes. The device is this processor, with digits of its own.
+//! Rounds whose sum a GPU makes. The GPU is this processor, with digits of its own.
 
 use undertone_aggregation::Limbs;
 
@@ -6,7 +6,7 @@ use super::*;
 
 /// The norms of an update, group after group, by plain integers.
 fn norms(round: &Round, update: &[f32]) -> Vec<Limbs> {
-    let groups = round.device_groups().unwrap().into_iter();
+    let groups = round.gpu_groups().unwrap().into_iter();
     let of_group = |spans: Vec<std::ops::Range<usize>>| {
         let values = || spans.iter().flat_map(|span| &update[span.clone()]);
         let largest = values().map(|value| value.abs().to_bits()).max().unwrap_or(0);
@@ -27,13 +27,13 @@ fn magnitude(value: f32) -> u64 {
     (f64::from(value.abs()) * 2f64.powi(40)) as u64
 }
 
-/// Adds a unit as a device would.
+/// Adds a unit as a GPU would.
 fn add(round: &Round, sum: &mut [i64], unit: usize, update: &[f32]) -> Result<()> {
-    let factors = round.add_on_device(unit, &norms(round, update))?.groups();
+    let factors = round.add_on_gpu(unit, &norms(round, update))?.groups();
     if round.audits(unit) {
         round.audit(update)?;
     }
-    for (spans, (factor, halvings)) in round.device_groups().unwrap().into_iter().zip(factors) {
+    for (spans, (factor, halvings)) in round.gpu_groups().unwrap().into_iter().zip(factors) {
         assert_eq!(halvings, 0);
         for place in spans.into_iter().flatten() {
             let length = (u128::from(magnitude(update[place])) * u128::from(factor)) >> 30;
@@ -50,21 +50,21 @@ fn update(round: u64, unit: usize) -> Vec<f32> {
 }
 
 /// The digests of all rounds, and the folder.
-fn trained(out: &Path, text: &str, on_device: bool) -> (Vec<String>, PathBuf) {
+fn trained(out: &Path, text: &str, on_gpu: bool) -> (Vec<String>, PathBuf) {
     let mut session = create(out, text, false).unwrap();
     let mut digests = Vec::new();
     while let Some(round) = session.next_round().unwrap() {
         let mut sum = vec![0; DIM];
         for unit in 0..round.examples().map_or(round.users().len(), <[_]>::len) {
             let update = update(round.index(), unit);
-            match on_device {
+            match on_gpu {
                 true => add(round, &mut sum, unit, &update).unwrap(),
                 false => drop(round.add(unit, &update).unwrap()),
             }
         }
-        if on_device {
-            round.merge_device(0, &sum[..2]).unwrap();
-            round.merge_device(2, &sum[2..]).unwrap();
+        if on_gpu {
+            round.merge_gpu(0, &sum[..2]).unwrap();
+            round.merge_gpu(2, &sum[2..]).unwrap();
         }
         digests.push(session.release(&mut [0.0; DIM]).unwrap().sha256);
     }
@@ -77,9 +77,9 @@ fn the_sum_of_a_device_is_that_of_the_host_and_the_report_names_what_it_assumes(
     let layers = POISSON.replace("[privacy]", "[clip]\nkind = \"per_layer\"\nnorm = 0.4\n[privacy]");
     for text in [ULS, POISSON, ELS, ADAPTIVE, &layers] {
         let seeded = format!("seed = 7\n{text}");
-        let (host, device) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let (host, gpu) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let (expected, plain) = trained(host.path(), &seeded, false);
-        let (found, folder) = trained(device.path(), &seeded, true);
+        let (found, folder) = trained(gpu.path(), &seeded, true);
         assert_eq!(found, expected, "{text}");
         assert_eq!(problems(&folder), "", "{text}");
         let statement = |folder: &Path| {
@@ -89,7 +89,7 @@ fn the_sum_of_a_device_is_that_of_the_host_and_the_report_names_what_it_assumes(
         assert_eq!((statement(&plain), statement(&folder)), (false, true));
         let lines = |folder: &Path| {
             let ledger = fs::read_to_string(folder.join(LEDGER_FILE)).unwrap();
-            ledger.matches("\"summed_on_device\":true").count()
+            ledger.matches("\"summed_on_gpu\":true").count()
         };
         assert_eq!((lines(&plain), lines(&folder)), (0, expected.len()));
     }
@@ -113,14 +113,14 @@ fn a_unit_that_is_announced_is_not_forgotten() {
         let error = result.unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     };
-    let awaits = "a unit that a device has measured: expected its norms";
+    let awaits = "a unit that a GPU has measured: expected its norms";
     let (update, mut sum) = ([0.1; DIM], vec![0; DIM]);
     let round = session.next_round().unwrap().unwrap();
     says(round.announce(USERS as usize), "expected a unit from 0 to 19");
     round.announce(3).unwrap();
     says(round.announce(3), awaits);
     says(round.announce(4), awaits);
-    says(round.merge_device(0, &[0; DIM]), awaits);
+    says(round.merge_gpu(0, &[0; DIM]), awaits);
     // A unit that comes at once does not take the place of the one that is announced.
     add(round, &mut sum, 5, &update).unwrap();
     says(round.announce(5), "it has contributed before");
@@ -130,11 +130,11 @@ fn a_unit_that_is_announced_is_not_forgotten() {
     says(round.announce(3), "it has contributed before");
     // Norms that are refused end the announcement, and the unit can come again.
     round.announce(4).unwrap();
-    says(round.add_on_device(4, &[]).map(drop), "norms of a unit");
+    says(round.add_on_gpu(4, &[]).map(drop), "norms of a unit");
     round.announce(4).unwrap();
     add(round, &mut sum, 4, &update).unwrap();
-    round.merge_device(0, &sum).unwrap();
-    says(round.announce(6), "the sum of the device was taken before");
+    round.merge_gpu(0, &sum).unwrap();
+    says(round.announce(6), "the sum of the GPU was taken before");
     session.release(&mut [0.0; DIM]).unwrap();
     // What was announced goes with its round.
     session.next_round().unwrap().unwrap().announce(3).unwrap();
@@ -143,7 +143,7 @@ fn a_unit_that_is_announced_is_not_forgotten() {
     assert_eq!(one_round(&mut session).unwrap().unwrap().len(), DIM);
 }
 
-/// Something that a device gets wrong.
+/// Something that a GPU gets wrong.
 type Fault = fn(&Round) -> Result<()>;
 
 #[test]
@@ -154,20 +154,20 @@ fn a_faulty_device_never_gets_a_release() {
             let audited = (0..USERS as usize).find(|&unit| round.audits(unit)).unwrap();
             let mut norms = norms(round, &[0.1; DIM]);
             norms[0].sums[0] += 1;
-            round.add_on_device(audited, &norms)?;
+            round.add_on_gpu(audited, &norms)?;
             round.audit(&[0.1; DIM])
         }),
         ("norm of unit", |round| {
             let mut norms = norms(round, &[0.1; DIM]);
             norms[0].sums[3] = u64::MAX;
             let unit = (0..USERS as usize).find(|&unit| !round.audits(unit)).unwrap();
-            round.add_on_device(unit, &norms).map(drop)
+            round.add_on_gpu(unit, &norms).map(drop)
         }),
         ("sum at index 4", |round| {
             let mut sum = vec![0; DIM];
             add(round, &mut sum, 0, &[0.1; DIM])?;
             sum[4] += 1 << 45;
-            round.merge_device(0, &sum)
+            round.merge_gpu(0, &sum)
         }),
     ];
     for (expected, fault) in faults {

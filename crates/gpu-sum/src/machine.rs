@@ -2,7 +2,7 @@
 
 use bytemuck::Pod;
 
-use crate::error::{DeviceError, Result};
+use crate::error::{GpuError, Result};
 
 /// An integer that kernels read and write: `u32` or `u64`.
 #[cfg(not(feature = "cuda"))]
@@ -135,7 +135,7 @@ impl Span {
     /// # Errors
     /// A span that is no block of a slot.
     pub(crate) fn needs_checked(&self) -> Result<Needs> {
-        self.needs().ok_or_else(|| DeviceError::Shape {
+        self.needs().ok_or_else(|| GpuError::Shape {
             what: "values of a span",
             expected: format!("whole rows within a slot of {} values", self.slot_len),
             got: self.count as usize,

@@ -1,7 +1,7 @@
 //! Slots for the updates of units in the memory of a machine, and the part of a bounded sum that they are.
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use undertone_aggregation::{AggregationError, Block, Bound, DevicePart, DeviceSum, Factor, Limbs, Wiped};
+use undertone_aggregation::{AggregationError, Block, Bound, Factor, GpuPart, GpuSum, Limbs, Wiped};
 
 use crate::error::{Result, ensure};
 use crate::machine::{Machine, Span};
@@ -30,7 +30,7 @@ pub struct UnitSlots<M: Machine> {
     sum: M::Memory<u64>,
     /// Memory of the host for one update and for the sum. It is used again, because new memory of this size costs more than its use.
     update: Wiped<f32>,
-    merged: DeviceSum,
+    merged: GpuSum,
 }
 
 impl<M: Machine> UnitSlots<M> {
@@ -62,7 +62,7 @@ impl<M: Machine> UnitSlots<M> {
             factors: machine.zeros::<u32>(2 * places)?,
             sum: machine.zeros::<u64>(len)?,
             update: Wiped::default(),
-            merged: DeviceSum::new(Vec::new()),
+            merged: GpuSum::new(Vec::new()),
             groups,
             machine,
         })
@@ -106,7 +106,7 @@ impl<M: Machine> UnitSlots<M> {
             .write::<u32>(&mut self.values, slot * self.len, cast_slice(update))
     }
 
-    /// The memory of the updates, slot after slot, as the bits of `f32` values. An engine on the device writes them here.
+    /// The memory of the updates, slot after slot, as the bits of `f32` values. An engine on the GPU writes them here.
     pub fn values_mut(&mut self) -> (&M, &mut M::Memory<u32>) {
         (&self.machine, &mut self.values)
     }
@@ -149,8 +149,8 @@ impl<M: Machine> UnitSlots<M> {
     ///
     /// # Errors
     /// The machine failed.
-    pub fn take(&mut self) -> Result<DeviceSum> {
-        let mut sum = std::mem::replace(&mut self.merged, DeviceSum::new(Vec::new()));
+    pub fn take(&mut self) -> Result<GpuSum> {
+        let mut sum = std::mem::replace(&mut self.merged, GpuSum::new(Vec::new()));
         sum.fill(self.len, |values| {
             self.machine.read::<u64>(&self.sum, 0, cast_slice_mut(values))
         })?;
@@ -227,7 +227,7 @@ impl<M: Machine> Drop for UnitSlots<M> {
     }
 }
 
-impl<M: Machine> DevicePart for UnitSlots<M> {
+impl<M: Machine> GpuPart for UnitSlots<M> {
     fn units(&self) -> usize {
         self.units
     }
@@ -252,7 +252,7 @@ impl<M: Machine> DevicePart for UnitSlots<M> {
         Ok(Self::add(self, factors)?)
     }
 
-    fn take(&mut self) -> Result<DeviceSum, AggregationError> {
+    fn take(&mut self) -> Result<GpuSum, AggregationError> {
         Ok(Self::take(self)?)
     }
 
@@ -264,7 +264,7 @@ impl<M: Machine> DevicePart for UnitSlots<M> {
         self.update = update;
     }
 
-    fn take_back_sum(&mut self, sum: DeviceSum) {
+    fn take_back_sum(&mut self, sum: GpuSum) {
         self.merged = sum;
     }
 }

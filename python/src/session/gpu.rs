@@ -1,4 +1,4 @@
-//! The numbers that a device of the caller measures, as Rust takes them.
+//! The numbers that a GPU of the caller measures, as Rust takes them.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -19,13 +19,13 @@ use crate::settings::{Batching, UserSettings};
     missing_debug_implementations,
     reason = "PRIVACY: it holds the text of a user"
 )]
-pub struct Lesson<'a> {
+pub struct UserBatches<'a> {
     examples: Vec<&'a [u32]>,
     available: usize,
     generator: ChaCha20Rng,
 }
 
-impl<'a> Lesson<'a> {
+impl<'a> UserBatches<'a> {
     /// Draws from all examples of a user, which stand in the order in which they were written.
     #[must_use]
     pub fn new(examples: &[&'a [u32]], order: [u8; 32], settings: &UserSettings) -> Self {
@@ -72,7 +72,7 @@ impl<'a> Lesson<'a> {
     #[must_use]
     pub fn into_steps<'s>(self, settings: &'s UserSettings, special: SpecialIds) -> Steps<'a, 's> {
         Steps {
-            lesson: self,
+            batches: self,
             settings,
             special,
             epoch: 0,
@@ -88,7 +88,7 @@ impl<'a> Lesson<'a> {
     reason = "PRIVACY: it holds the text of a user"
 )]
 pub struct Steps<'a, 's> {
-    lesson: Lesson<'a>,
+    batches: UserBatches<'a>,
     settings: &'s UserSettings,
     special: SpecialIds,
     epoch: usize,
@@ -98,7 +98,7 @@ pub struct Steps<'a, 's> {
 
 impl Steps<'_, '_> {
     fn batches(&self) -> VecDeque<(PackedBatch, StateMode)> {
-        let (examples, size) = (&self.lesson.examples, self.settings.batch_size());
+        let (examples, size) = (&self.batches.examples, self.settings.batch_size());
         match self.settings.batching {
             Batching::Sentences => batch::sentences(examples, size, self.special.bos)
                 .into_iter()
@@ -115,7 +115,7 @@ impl Iterator for Steps<'_, '_> {
     fn next(&mut self) -> Option<Self::Item> {
         while self.left > 0 && self.ready.is_empty() && self.epoch < self.settings.epochs {
             if self.epoch > 0 && self.settings.batching == Batching::Sentences {
-                draws::shuffle(&mut self.lesson.examples, &mut self.lesson.generator);
+                draws::shuffle(&mut self.batches.examples, &mut self.batches.generator);
             }
             self.ready = self.batches();
             self.epoch += 1;
@@ -146,8 +146,8 @@ mod tests {
         let examples: Vec<[u32; 1]> = (10..30).map(|id| [id]).collect();
         let examples: Vec<&[u32]> = examples.iter().map(|example| &example[..]).collect();
         let settings = settings(r#","epochs": 3"#);
-        let lesson = Lesson::new(&examples, [7; 32], &settings);
-        let steps = tokens(lesson.into_steps(&settings, SpecialIds::WORDS));
+        let batches = UserBatches::new(&examples, [7; 32], &settings);
+        let steps = tokens(batches.into_steps(&settings, SpecialIds::WORDS));
         assert_eq!(steps.len(), 30);
         let epochs: Vec<Vec<u32>> = steps.chunks(10).map(<[Vec<u32>]>::concat).collect();
         for epoch in &epochs {
@@ -167,13 +167,13 @@ mod tests {
             (r#","max_examples": 3, "batching": "stream", "unroll": 3"#, 2, 3),
         ] {
             let settings = settings(keys);
-            let lesson = Lesson::new(&examples, [1; 32], &settings);
-            let got = tokens(lesson.into_steps(&settings, SpecialIds::WORDS));
+            let batches = UserBatches::new(&examples, [1; 32], &settings);
+            let got = tokens(batches.into_steps(&settings, SpecialIds::WORDS));
             assert_eq!(got.len(), steps, "{keys}");
             let known = |target: &u32| *target != undertone_models::IGNORE;
             assert_eq!(got.concat().into_iter().filter(known).count(), targets, "{keys}");
         }
-        let nothing = Lesson::new(&[], [1; 32], &settings(""));
+        let nothing = UserBatches::new(&[], [1; 32], &settings(""));
         assert_eq!(nothing.into_steps(&settings(""), SpecialIds::WORDS).count(), 0);
     }
 
@@ -181,9 +181,9 @@ mod tests {
     fn the_weight_counts_all_that_the_user_has() {
         let examples: [&[u32]; 5] = [&[10], &[11], &[12], &[13], &[14]];
         let capped = settings(r#","max_examples": 2, "weight_cap": 10"#);
-        assert_eq!(Lesson::new(&examples, [1; 32], &capped).weight(&capped), 0.5);
-        assert_eq!(Lesson::new(&examples, [1; 32], &capped).examples().len(), 2);
+        assert_eq!(UserBatches::new(&examples, [1; 32], &capped).weight(&capped), 0.5);
+        assert_eq!(UserBatches::new(&examples, [1; 32], &capped).examples().len(), 2);
         let plain = settings("");
-        assert_eq!(Lesson::new(&examples, [1; 32], &plain).weight(&plain), 1.0);
+        assert_eq!(UserBatches::new(&examples, [1; 32], &plain).weight(&plain), 1.0);
     }
 }

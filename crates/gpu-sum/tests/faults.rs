@@ -1,15 +1,15 @@
-//! A device that computes something else than its kernels say, and inputs that do not fit.
+//! A GPU that computes something else than its kernels say, and inputs that do not fit.
 
 mod common;
 
 use undertone_aggregation::{
-    AggregationError, Bound, BoundedSum, Clipping, DevicePart, DeviceSum, Factor, Limbs, NonFinite,
+    AggregationError, Bound, BoundedSum, Clipping, Factor, GpuPart, GpuSum, Limbs, NonFinite,
 };
-use undertone_device_sum::{Emulator, Machine, Span, UnitSlots};
+use undertone_gpu_sum::{Emulator, Machine, Span, UnitSlots};
 
 use common::{bound, steps};
 
-/// Changes what a device delivers.
+/// Changes what a GPU delivers.
 struct Faulty<'a> {
     slots: &'a mut UnitSlots<Emulator>,
     norm: fn(&mut Vec<Limbs>),
@@ -18,7 +18,7 @@ struct Faulty<'a> {
     sums: usize,
 }
 
-impl DevicePart for Faulty<'_> {
+impl GpuPart for Faulty<'_> {
     fn units(&self) -> usize {
         self.slots.units()
     }
@@ -45,7 +45,7 @@ impl DevicePart for Faulty<'_> {
         Ok(self.slots.add(factors)?)
     }
 
-    fn take(&mut self) -> Result<DeviceSum, AggregationError> {
+    fn take(&mut self) -> Result<GpuSum, AggregationError> {
         Ok(self.slots.take()?)
     }
 }
@@ -62,7 +62,7 @@ fn slots(bound: &Bound, updates: &[[f32; 3]]) -> UnitSlots<Emulator> {
     slots
 }
 
-/// The error of adding two units on a device with this fault, and the sums that the device was asked for.
+/// The error of adding two units on a GPU with this fault, and the sums that the GPU was asked for.
 fn refused(norm: fn(&mut Vec<Limbs>), doubled: bool, audited: &[usize]) -> (Option<AggregationError>, usize) {
     let bound = flat(1.0);
     let mut slots = slots(&bound, &[[3.0, 4.0, 0.0], [0.1, 0.2, -2.0]]);
@@ -73,7 +73,7 @@ fn refused(norm: fn(&mut Vec<Limbs>), doubled: bool, audited: &[usize]) -> (Opti
         sums: 0,
     };
     let sum = BoundedSum::new(bound);
-    let error = sum.add_on_device(&mut part, &[1.0, 1.0], audited).err();
+    let error = sum.add_on_gpu(&mut part, &[1.0, 1.0], audited).err();
     let sums = part.sums;
     if error.is_some() {
         assert_eq!(steps(sum), [0; 4], "nothing is added after an error");
@@ -92,12 +92,12 @@ fn the_audit_finds_a_wrong_norm_before_anything_is_added() {
     for fault in faults {
         assert_eq!(
             refused(fault, false, &[0, 1]),
-            (Some(AggregationError::DeviceNorm { unit: 1 }), 0)
+            (Some(AggregationError::GpuNorm { unit: 1 }), 0)
         );
         // The unit that is not audited is trusted: this is the assumption of the design.
         let (error, _) = refused(fault, false, &[0]);
         assert!(
-            !matches!(error, Some(AggregationError::DeviceNorm { .. })),
+            !matches!(error, Some(AggregationError::GpuNorm { .. })),
             "{error:?}"
         );
     }
@@ -114,13 +114,13 @@ fn norms_that_no_values_have_are_refused_without_an_audit() {
     for fault in faults {
         assert_eq!(
             refused(fault, false, &[]),
-            (Some(AggregationError::DeviceNorm { unit: 1 }), 0)
+            (Some(AggregationError::GpuNorm { unit: 1 }), 0)
         );
     }
     let (error, _) = refused(|norms| norms.truncate(1), false, &[]);
     assert_eq!(
         error.unwrap().to_string(),
-        "norms of the device: expected 2 values, got 1"
+        "norms of the GPU: expected 2 values, got 1"
     );
 }
 
@@ -136,8 +136,8 @@ fn a_sum_that_its_units_cannot_make_is_refused() {
         sums: 0,
     };
     let sum = BoundedSum::new(bound);
-    let error = sum.add_on_device(&mut part, &[1.0, 1.0], &[]).unwrap_err();
-    assert_eq!(error, AggregationError::DeviceSum { index: 2 });
+    let error = sum.add_on_gpu(&mut part, &[1.0, 1.0], &[]).unwrap_err();
+    assert_eq!(error, AggregationError::GpuSum { index: 2 });
     assert_eq!(steps(sum), [0; 4]);
     // The smallest excess counts: one step above what the units of a group can reach.
     let sum = BoundedSum::new(flat(1.0));
@@ -153,7 +153,7 @@ fn a_sum_that_its_units_cannot_make_is_refused() {
         (most + step, false),
         (i64::MIN, false),
     ] {
-        let merged = sum.merge_device(&DeviceSum::new(vec![0, value, 0]), &factors);
+        let merged = sum.merge_gpu(&GpuSum::new(vec![0, value, 0]), &factors);
         assert_eq!(merged.is_ok(), holds, "{value}");
     }
 }
@@ -169,7 +169,7 @@ fn units_that_could_leave_the_range_are_refused_before_the_device_adds() {
         sums: 0,
     };
     let error = BoundedSum::new(bound)
-        .add_on_device(&mut part, &[1.0; 3], &[])
+        .add_on_gpu(&mut part, &[1.0; 3], &[])
         .unwrap_err();
     assert!(
         matches!(error, AggregationError::SumOverflow { index: 0, .. }),
@@ -184,7 +184,7 @@ fn values_that_are_not_finite_count_as_zero_or_give_the_error_of_the_processor()
     let bound = flat(1.0);
     let sum = BoundedSum::new(bound.clone());
     let added = sum
-        .add_on_device(&mut slots(&bound, &updates), &[0.5; 3], &[0, 1, 2])
+        .add_on_gpu(&mut slots(&bound, &updates), &[0.5; 3], &[0, 1, 2])
         .unwrap();
     assert!(added[0].report() == added[1].report() && added[0].report().norm == 0.0);
     // The weights of all three, and the values of the last.
@@ -195,7 +195,7 @@ fn values_that_are_not_finite_count_as_zero_or_give_the_error_of_the_processor()
     let refuse = Bound::new(layout, bound.clipping().clone(), NonFinite::Refuse);
     let sum = BoundedSum::new(refuse.clone());
     let error = sum
-        .add_on_device(&mut slots(&refuse, &updates), &[0.5; 3], &[])
+        .add_on_gpu(&mut slots(&refuse, &updates), &[0.5; 3], &[])
         .unwrap_err();
     assert_eq!(error, sum.add(&updates[0], 0.5).unwrap_err());
     assert_eq!(error.to_string(), "update: value at index 1 is not finite");
@@ -212,12 +212,12 @@ fn inputs_that_do_not_fit_are_errors() {
         assert!(error.contains(expected), "{error} instead of {expected}");
     };
     let mut add = |weights: &[f64], audited: &[usize]| {
-        let added = sum.add_on_device(&mut slots, weights, audited);
+        let added = sum.add_on_gpu(&mut slots, weights, audited);
         added.map(drop).map_err(|error| error.to_string())
     };
     check(
         add(&[1.0], &[]),
-        "weights of the device's units: expected 2 values, got 1",
+        "weights of the GPU's units: expected 2 values, got 1",
     );
     check(add(&[1.0, 1.5], &[]), "weight must be between 0 and 1, got 1.5");
     check(
@@ -229,13 +229,13 @@ fn inputs_that_do_not_fit_are_errors() {
         "audited must be below the number of units, got 2",
     );
     let mut other = UnitSlots::new(Emulator::default(), &self::bound(4, Clipping::None), 2).unwrap();
-    let added = sum.add_on_device(&mut other, &[1.0; 2], &[]);
+    let added = sum.add_on_gpu(&mut other, &[1.0; 2], &[]);
     check(
         added.map(drop).map_err(|e| e.to_string()),
-        "values of the device's updates: expected 3 values, got 4",
+        "values of the GPU's updates: expected 3 values, got 4",
     );
 
-    let text = |error: undertone_device_sum::DeviceError| error.to_string();
+    let text = |error: undertone_gpu_sum::GpuError| error.to_string();
     check(
         slots.write(2, &[0.0; 3]).map_err(text),
         "slot: expected below 2, got 2",
@@ -265,7 +265,7 @@ fn inputs_that_do_not_fit_are_errors() {
     check(grid(4, 1, 2), "without a common divisor with the 4 blocks");
     // No values: no factors, and nothing to add.
     slots.set_units(0).unwrap();
-    assert!(sum.add_on_device(&mut slots, &[], &[]).unwrap().is_empty());
+    assert!(sum.add_on_gpu(&mut slots, &[], &[]).unwrap().is_empty());
     let none = BoundedSum::new(self::bound(3, Clipping::None));
     let norm = Limbs {
         largest: 0,

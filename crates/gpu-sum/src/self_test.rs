@@ -1,6 +1,6 @@
 //! The self-test of a machine: its kernels against integers that the host computes by plain arithmetic of 128 bits.
 
-use crate::error::{DeviceError, Result};
+use crate::error::{GpuError, Result};
 use crate::machine::{Machine, Span};
 
 /// Values of a test in each slot: three rows of 700, and gaps of 5 between them that no kernel may touch.
@@ -35,12 +35,12 @@ const EDGES: [f32; 14] = [
 /// The machine of a GPU does this when it is opened.
 ///
 /// # Errors
-/// [`DeviceError::SelfTest`] names the first kernel whose integers are wrong. The errors of the machine.
+/// [`GpuError::SelfTest`] names the first kernel whose integers are wrong. The errors of the machine.
 ///
 /// # Example
 /// ```
-/// undertone_device_sum::self_test(&undertone_device_sum::Emulator::default())?;
-/// # Ok::<(), undertone_device_sum::DeviceError>(())
+/// undertone_gpu_sum::self_test(&undertone_gpu_sum::Emulator::default())?;
+/// # Ok::<(), undertone_gpu_sum::GpuError>(())
 /// ```
 pub fn self_test<M: Machine>(machine: &M) -> Result<()> {
     let slots: Vec<Vec<f32>> = [6, 10, EDGES.len()].map(slot).into();
@@ -170,6 +170,6 @@ fn scaled(value: f32, factor: u32, halvings: u32) -> i64 {
 fn same<T: PartialEq>(kernel: &'static str, expected: &[T], got: &[T]) -> Result<()> {
     match expected == got {
         true => Ok(()),
-        false => Err(DeviceError::SelfTest { kernel }),
+        false => Err(GpuError::SelfTest { kernel }),
     }
 }

@@ -1,6 +1,6 @@
 //! The self-test passes on a right machine in any grid, and names the kernel of a wrong one.
 
-use undertone_device_sum::{Emulator, Machine, Result, Span, Word, self_test};
+use undertone_gpu_sum::{Emulator, Machine, Result, Span, Word, self_test};
 
 #[test]
 #[ignore = "slow"]

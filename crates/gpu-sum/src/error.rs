@@ -1,14 +1,14 @@
-//! Errors of a device.
+//! Errors of a GPU.
 
 use undertone_aggregation::AggregationError;
 
 /// Result of this crate's functions.
-pub type Result<T, E = DeviceError> = std::result::Result<T, E>;
+pub type Result<T, E = GpuError> = std::result::Result<T, E>;
 
-/// The reason why a device cannot be used.
+/// The reason why a GPU cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum DeviceError {
+pub enum GpuError {
     /// A library that is loaded when the program runs is not installed, or not where the system looks for it.
     #[error("{library} cannot be loaded: install {package}, or name its folder in LD_LIBRARY_PATH")]
     NoLibrary {
@@ -27,12 +27,12 @@ pub enum DeviceError {
         /// The version of the driver, in the same form.
         got: i32,
     },
-    /// There is no device of this number.
+    /// There is no GPU of this number.
     #[error("there is no GPU number {ordinal}: the driver counts {found}, and numbers begin at 0")]
-    NoDevice {
+    NoGpu {
         /// The number asked for.
         ordinal: usize,
-        /// The number of devices.
+        /// The number of GPUs.
         found: i32,
     },
     /// The kernels could not be compiled.
@@ -50,7 +50,7 @@ pub enum DeviceError {
         reason: String,
     },
     /// A kernel gave other results than the known ones.
-    #[error("the self-test of `{kernel}` gave wrong results, so the device or its driver is faulty")]
+    #[error("the self-test of `{kernel}` gave wrong results, so the GPU or its driver is faulty")]
     SelfTest {
         /// The kernel.
         kernel: &'static str,
@@ -67,9 +67,9 @@ pub enum DeviceError {
     },
 }
 
-impl From<DeviceError> for AggregationError {
-    fn from(error: DeviceError) -> Self {
-        Self::Device {
+impl From<GpuError> for AggregationError {
+    fn from(error: GpuError) -> Self {
+        Self::Gpu {
             reason: error.to_string(),
         }
     }
@@ -84,7 +84,7 @@ pub(crate) fn ensure(
 ) -> Result<()> {
     match holds {
         true => Ok(()),
-        false => Err(DeviceError::Shape {
+        false => Err(GpuError::Shape {
             what,
             expected: expected(),
             got,

@@ -1,4 +1,4 @@
-//! Units that are counted one by one, parts of the sum of a device, and the check of a norm.
+//! Units that are counted one by one, parts of the sum of a GPU, and the check of a norm.
 
 use std::sync::Arc;
 
@@ -31,14 +31,14 @@ fn norms(exponent: u32) -> Vec<Limbs> {
 fn parts_of_a_sum_are_the_whole_sum_and_come_with_the_weight_once() {
     let (whole, parts) = (sum(8.0), sum(8.0));
     let factor = whole.factor(&norms(1), 1.0).unwrap();
-    let mut units = DeviceUnits::none(whole.bound());
+    let mut units = GpuUnits::none(whole.bound());
     units.count(&factor).unwrap();
     units.count(&factor).unwrap();
     let values = [5i64 << 40, -(3 << 40), 1 << 40];
-    let device = DeviceSum::new(values.to_vec());
-    whole.merge_device(&device, &[factor.clone(), factor]).unwrap();
+    let gpu = GpuSum::new(values.to_vec());
+    whole.merge_gpu(&gpu, &[factor.clone(), factor]).unwrap();
     for (first, end) in [(0, 1), (1, 3), (3, 3)] {
-        let part = DeviceSum::new(values[first..end].to_vec());
+        let part = GpuSum::new(values[first..end].to_vec());
         parts.merge_part(first, &part, &units).unwrap();
     }
     let average = |sum: BoundedSum| {
@@ -56,10 +56,10 @@ fn parts_of_a_sum_are_the_whole_sum_and_come_with_the_weight_once() {
 #[test]
 fn a_part_is_checked_by_the_groups_that_it_lies_in() {
     let sum = sum(8.0);
-    let mut units = DeviceUnits::none(sum.bound());
+    let mut units = GpuUnits::none(sum.bound());
     units.count(&sum.factor(&norms(1), 1.0).unwrap()).unwrap();
     let merge = |first, values: &[i64]| {
-        let merged = sum.merge_part(first, &DeviceSum::new(values.to_vec()), &units);
+        let merged = sum.merge_part(first, &GpuSum::new(values.to_vec()), &units);
         merged.map_err(|error| error.to_string())
     };
     // Group 0 reaches at most ceil(sqrt 8), and group 1 is clipped to 1.
@@ -84,13 +84,13 @@ fn a_part_is_checked_by_the_groups_that_it_lies_in() {
         Clipping::Flat { clip_norm: 1.0 },
         NonFinite::Zero,
     ));
-    assert!(other.merge_part(0, &DeviceSum::new(vec![0; 3]), &units).is_err());
+    assert!(other.merge_part(0, &GpuSum::new(vec![0; 3]), &units).is_err());
 }
 
 #[test]
 fn units_that_could_leave_the_range_together_are_not_counted() {
     let sum = sum(f64::from(1 << 20));
-    let mut units = DeviceUnits::none(sum.bound());
+    let mut units = GpuUnits::none(sum.bound());
     let factor = sum.factor(&norms(90), 1.0).unwrap();
     let mut counted = 0;
     let error = loop {
@@ -115,7 +115,7 @@ fn the_norms_of_an_update_are_computed_again() {
     sum.check_norms(&norms(3), &[8.0, -8.0, 8.0]).unwrap();
     let wrong = sum.check_norms(&norms(3), &[8.0, -8.0, 8.000_001]);
     assert!(
-        matches!(wrong, Err(AggregationError::DeviceNorm { .. })),
+        matches!(wrong, Err(AggregationError::GpuNorm { .. })),
         "{wrong:?}"
     );
     assert!(sum.check_norms(&norms(3)[..1], &[8.0, -8.0, 8.0]).is_err());

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import torch
 
-__all__ = ["Audit", "DeviceSum"]
+__all__ = ["Audit", "GpuSum"]
 
 # Values that are worked on at once: each takes some 60 bytes beside the sum meanwhile.
 _CHUNK = 1 << 22
@@ -114,7 +114,7 @@ def _defers(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-class DeviceSum:
+class GpuSum:
     """The sum of the units of a round where the gradients are. It has no noise, so nothing shows it, and it is set to zero once taken.
 
     `values` is the float32 memory that each unit writes its update to, and `groups` has the spans that are bounded together. With
@@ -215,7 +215,7 @@ class DeviceSum:
         return first, host
 
     def __repr__(self) -> str:
-        return f"<DeviceSum of {self._total.numel()} values on {self._total.device}>"
+        return f"<GpuSum of {self._total.numel()} values on {self._total.device}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("the sum of a device has no noise, and stays where it is")

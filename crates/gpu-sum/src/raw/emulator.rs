@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::error::{DeviceError, Result, ensure};
+use crate::error::{GpuError, Result, ensure};
 use crate::machine::{Machine, Span, Word};
 
 /// One thread of a grid, as `kernels/bound.c` reads it.
@@ -56,17 +56,17 @@ unsafe extern "C" fn atomic_max(at: *mut u32, value: u32) {
     unsafe { AtomicU32::from_ptr(at) }.fetch_max(value, Ordering::Relaxed);
 }
 
-/// The most threads of a block, as on the device.
+/// The most threads of a block, as on the GPU.
 const MAX_THREADS: u32 = 256;
 
 /// A machine that runs the kernels on the processor. Any grid and any order of its blocks give the same integers.
 ///
 /// # Example
 /// ```
-/// use undertone_device_sum::{Emulator, self_test};
+/// use undertone_gpu_sum::{Emulator, self_test};
 /// self_test(&Emulator::default())?;
 /// self_test(&Emulator::new(5, 8, 3)?)?;
-/// # Ok::<(), undertone_device_sum::DeviceError>(())
+/// # Ok::<(), undertone_gpu_sum::GpuError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Emulator {
@@ -206,12 +206,10 @@ impl Machine for Emulator {
 
     fn zeros<T: Word>(&self, len: usize) -> Result<Vec<T>> {
         let mut memory = Vec::new();
-        memory
-            .try_reserve_exact(len)
-            .map_err(|error| DeviceError::Driver {
-                action: "taking memory for the emulator",
-                reason: error.to_string(),
-            })?;
+        memory.try_reserve_exact(len).map_err(|error| GpuError::Driver {
+            action: "taking memory for the emulator",
+            reason: error.to_string(),
+        })?;
         memory.resize(len, T::zeroed());
         Ok(memory)
     }
@@ -222,13 +220,13 @@ impl Machine for Emulator {
     }
 
     fn write<T: Word>(&self, memory: &mut Vec<T>, at: usize, words: &[T]) -> Result<()> {
-        let part = part("a copy to the device", memory.len(), at, words.len())?;
+        let part = part("a copy to the GPU", memory.len(), at, words.len())?;
         memory[part].copy_from_slice(words);
         Ok(())
     }
 
     fn read<T: Word>(&self, memory: &Vec<T>, at: usize, into: &mut [T]) -> Result<()> {
-        let part = part("a copy from the device", memory.len(), at, into.len())?;
+        let part = part("a copy from the GPU", memory.len(), at, into.len())?;
         into.copy_from_slice(&memory[part]);
         Ok(())
     }
