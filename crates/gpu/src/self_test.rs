@@ -112,7 +112,7 @@ fn bits<M: Trainer + Clone>(
 /// them, too, because no such sum is rounded.
 ///
 /// # Errors
-/// [`GpuError::SelfTest`] in an [`AggregationError::GPU`] for a bit that differs; the errors of the machine.
+/// [`GpuError::SelfTest`] in an [`AggregationError::Gpu`] for a bit that differs; the errors of the machine.
 ///
 /// # Example
 /// ```
