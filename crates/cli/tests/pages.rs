@@ -90,6 +90,12 @@ const ELSEWHERE: [(&str, &str, &str, &str); 12] = [
         "pfl",
     ),
     (
+        "docs/recipes/sql.md",
+        "python",
+        "python/tests/frameworks/test_recipes.py",
+        "sql",
+    ),
+    (
         "docs/guide/embed-the-device.md",
         "c",
         "crates/cli/tests/cli/embed.rs",

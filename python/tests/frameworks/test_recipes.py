@@ -27,6 +27,7 @@ PACKAGES = {
     "from-opacus": ["torch"],
     "jax-privacy": ["jax", "optax"],
     "pfl": ["pfl"],
+    "sql": ["duckdb", "polars", "pyarrow"],
 }
 
 
@@ -48,7 +49,7 @@ def run_page(name, text, folder, monkeypatch):
     return scope
 
 
-@pytest.mark.parametrize("name", sorted(set(PACKAGES) - {"flower", "jax-privacy"}))
+@pytest.mark.parametrize("name", sorted(set(PACKAGES) - {"flower", "jax-privacy", "sql"}))
 def test_a_recipe_runs(name, tmp_path, monkeypatch):
     run(name, tmp_path, monkeypatch)
 
@@ -63,9 +64,42 @@ def test_the_guide_from_pytorch_runs_and_its_model_learns(tmp_path, monkeypatch)
     assert mean() < 0.8 * before
 
 
+@pytest.mark.parametrize("block", [0, 1])
+def test_the_queries_give_the_posts_of_those_who_take_part(block, tmp_path, monkeypatch):
+    for package in PACKAGES["sql"]:
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    import pyarrow.parquet
+    import undertone_dp as udp
+
+    monkeypatch.chdir(tmp_path)
+    # 2,000 posts of 50 people with two accounts each, ten of whom opted out; the accounts of one row have no person.
+    posts = [f"account {n % 100},post number {n},2026-01-01T00:{n // 60 % 60:02}:{n % 60:02}" for n in range(2000)]
+    pathlib.Path("posts.csv").write_text("\n".join(["account,body,created", *posts]))
+    people = [f"account {n},person {n % 50},{'true' if n % 50 < 10 else 'false'}" for n in range(100)]
+    pathlib.Path("people.csv").write_text("\n".join(["account,person,opted_out", *people]))
+    code = (RECIPES / "sql.md").read_text().split("```python\n")[1:][block].split("```")[0]
+    code = code.replace("s3://forum", ".")
+    exec(compile(code, "sql.md", "exec"), {})
+    rows = pyarrow.parquet.read_table("rows.parquet")
+    assert rows.num_rows == 1600
+
+    def corpus():
+        words = {"kind": "training_data", "size": 8}
+        table = pyarrow.parquet.read_table("rows.parquet")
+        return udp.Corpus.from_table(table, user="user_id", text="text", time="timestamp", vocabulary=words)
+
+    assert len(set(rows["user_id"].to_pylist())) == 40 and corpus()
+    people[77] = "account 77,,false"
+    pathlib.Path("people.csv").write_text("\n".join(["account,person,opted_out", *people]))
+    exec(compile(code, "sql.md", "exec"), {})
+    with pytest.raises(ValueError, match="row"):
+        corpus()
+
+
 def test_no_recipe_is_left_out():
     assert {page.stem for page in RECIPES.glob("*.md")} == set(PACKAGES)
-    assert set(RELEASES) == {*PACKAGES, "from-pytorch"}
+    # The recipe for SQL releases nothing.
+    assert set(RELEASES) == {*PACKAGES, "from-pytorch"} - {"sql"}
 
 
 @pytest.mark.parametrize("name", sorted(RELEASES))
