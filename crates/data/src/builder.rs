@@ -11,7 +11,6 @@ use memmap2::Mmap;
 use rayon::prelude::*;
 
 use crate::cache::CacheWriter;
-use crate::count::assign;
 use crate::error::{DataError, Result, no_usable_text};
 use crate::examples::{Measure, cut_rows};
 use crate::file::Spool;
@@ -24,7 +23,7 @@ use crate::rows::number;
 use crate::source::Source;
 use crate::spec::{CorpusSpec, Keep};
 use crate::split::Split;
-use crate::splitter::Splitter;
+use crate::splitter::{Splitter, assign};
 use crate::stats::{CorpusStats, PartitionCounter};
 use crate::synthetic::{BestAccuracy, BestPredictor, Population, Tally};
 use undertone_text::{ExampleCutter, SpecialIds, Vocab};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use crate::error::{DataError, Result, no_text, quoted};
+use crate::error::{DataError, Result, no_text};
 use crate::file;
 use crate::made_from::{self, FileRecord, MadeFromPeople};
 use crate::path::expand;
@@ -14,7 +14,7 @@ use crate::rows::Rows;
 use crate::source::{Source, read_texts};
 use crate::spec::{CorpusSpec, Keys, SplitSpec};
 use crate::split::Split;
-use crate::splitter::Splitter;
+use crate::splitter::{Splitter, assign};
 use undertone_text::{Vocab, VocabProvenance, WordRule};
 
 /// Words (with a letter in them) and their counts, most frequent first (equal counts in alphabetical order).
@@ -169,24 +169,6 @@ impl WordCounts {
             self.provenance,
         )
     }
-}
-
-/// The partition of a row, or an error that names the row.
-pub(crate) fn assign(splitter: &Splitter, rows: &Rows, row: usize) -> Result<Split> {
-    assign_as(splitter, rows, row, rows.users.get(row))
-}
-
-/// The partition of a row whose user has this name.
-pub(crate) fn assign_as(splitter: &Splitter, rows: &Rows, row: usize, user: &str) -> Result<Split> {
-    if matches!(splitter, Splitter::Time { .. }) {
-        rows.need_time(row, "a split by time")?;
-    }
-    splitter
-        .assign(user, rows.times[row], rows.split(row))
-        .map_err(|got| {
-            let expected = "\"train\", \"validation\" or \"test\"".to_owned();
-            rows.bad(row, "split column".to_owned(), expected, quoted(got))
-        })
 }
 
 /// The reason for which no word was counted in `rows` rows, `taken` of which are counted.

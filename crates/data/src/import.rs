@@ -16,20 +16,20 @@ use parquet::file::properties::WriterProperties;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use crate::count::assign_as;
 use crate::error::{Result, invalid, io, no_text, quoted};
-use crate::exports::ExportSource;
 use crate::file::{Spool, parent, persist, refuse_existing};
 use crate::hash::pseudonym;
 use crate::made_from::{self, MadeFromPeople, people_of};
 use crate::names::{Chosen, UserNames};
 use crate::noted::Noted;
 use crate::progress::{Progress, Stage};
-use crate::rows::{NO_TIME, number};
+use crate::rows::number;
+use crate::source::exports::ExportSource;
 use crate::source::{GitSource, Source};
 use crate::spec::{CorpusSpec, SourceSpec, SplitSpec, name_of_text};
 use crate::split::Split;
-use crate::splitter::Splitter;
+use crate::splitter::{Splitter, assign_as};
+use crate::time::NO_TIME;
 
 #[cfg(feature = "sqlite")]
 pub use sqlite::import_sqlite;

@@ -34,7 +34,6 @@ mod count;
 mod dedup;
 mod error;
 mod examples;
-mod exports;
 mod file;
 mod grouped;
 mod hash;
@@ -61,13 +60,13 @@ mod testing;
 mod time;
 mod tokenizer;
 mod vocabulary;
+mod vote_collector;
 
 pub use byte_size::{ByteSize, NotAByteSize};
 pub use corpus::{Corpus, Partition, User};
 pub use count::WordCounts;
 pub use dedup::{DedupOptions, DedupSource, DedupSummary, dedup};
 pub use error::{DataError, Place, Result};
-pub use exports::{DateOrder, ExportKind, ExportSource};
 pub use file::FolderBuilder;
 pub use grouped::{
     GroupOptions, Grouped, GroupedManifest, GroupedRow, Grouper, GrouperOptions, Shard, StreamOptions,
@@ -85,6 +84,7 @@ pub use progress::{NoProgress, Progress, Stage};
 pub use prose::{ProseSummary, prose};
 #[cfg(feature = "sqlite")]
 pub use source::SqliteSource;
+pub use source::exports::{DateOrder, ExportKind, ExportSource};
 pub use source::{GitSource, MemoryTable, has_column};
 pub use spec::{
     CorpusSpec, CsvSource, Dialect, GroupedSource, Keep, MemorySource, SourceSpec, SplitSpec,

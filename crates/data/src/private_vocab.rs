@@ -4,11 +4,11 @@
 //! the sum of each word that has a vote, sums up to a threshold are dropped, and the words with the largest noisy sums
 //! are the vocabulary. See `docs/guide/data.md` for the choices behind it.
 
-mod contributions;
 mod record;
 #[cfg(test)]
 mod tests;
 mod threshold;
+mod votes;
 
 use std::path::Path;
 
@@ -17,11 +17,12 @@ use undertone_mechanisms::{NoiseKey, SamplerDistance, SnappedGaussian};
 
 use crate::error::{DataError, Result, invalid};
 use crate::file;
-use threshold::UNIT;
 use undertone_text::{Vocab, VocabProvenance};
 
-pub use contributions::WordVotes;
 pub use record::PrivateVocabulary;
+pub(crate) use threshold::{UNIT, weight};
+pub use votes::WordVotes;
+pub(crate) use votes::{Candidate, check_max_words};
 
 /// No memory holds more words than these, so their samples are counted whatever the text: the number of words that were
 /// voted for is not public.

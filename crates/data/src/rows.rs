@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{DataError, Place, bad_value};
 use crate::noted::Noted;
-use crate::source::OnRows;
-use crate::source::hive::Given;
 use crate::spec::Columns;
+use crate::time::NO_TIME;
 
 /// The number of a name, in the order in which the names come.
 pub(crate) fn number(numbers: &mut HashMap<Box<str>, u32>, name: &str) -> u32 {
@@ -47,9 +46,6 @@ impl Strings {
     }
 }
 
-/// Time of a row that has none. Readers refuse this number as a time.
-pub(crate) const NO_TIME: i64 = i64::MIN;
-
 /// Rows in source order. `users` and `splits` are empty where the source was asked for none. `times` has one value per row,
 /// [`NO_TIME`] where the row has no time.
 #[derive(Debug, Default)]
@@ -69,6 +65,9 @@ pub(crate) struct Rows {
     time_column: Option<String>,
     lines: bool,
 }
+
+/// Receives batches; the `Option<u64>` is the total number of rows, where the source knows it.
+pub(crate) type OnRows<'a> = dyn FnMut(&Rows, Option<u64>) -> Result<(), DataError> + 'a;
 
 impl Rows {
     /// Rows of a table: places are rows.
@@ -144,23 +143,22 @@ impl Rows {
         Err(self.bad(row, what, expected, "no time".to_owned()))
     }
 
-    /// These rows with the values that folders give.
-    pub(crate) fn with(&self, given: &Given) -> Rows {
+    /// These rows with values that stand for those of each row, where there are some.
+    pub(crate) fn with(&self, user: Option<&str>, time: Option<i64>, split: Option<&str>) -> Rows {
         let repeated = |value: &str| {
             let mut all = Strings::default();
             (0..self.len()).for_each(|_| all.push(value));
             all
         };
-        let (users, splits) = (given.user.as_deref(), given.split.as_deref());
-        let time = |&own: &i64| match given.time {
+        let timed = |&own: &i64| match time {
             Some(time) if own == NO_TIME => time,
             _ => own,
         };
         Rows {
-            users: users.map_or_else(|| self.users.clone(), repeated),
+            users: user.map_or_else(|| self.users.clone(), repeated),
             texts: self.texts.clone(),
-            times: self.times.iter().map(time).collect(),
-            splits: splits.map_or_else(|| self.splits.clone(), repeated),
+            times: self.times.iter().map(timed).collect(),
+            splits: split.map_or_else(|| self.splits.clone(), repeated),
             places: self.places.clone(),
             noted: self.noted.clone(),
             skipped: self.skipped.clone(),

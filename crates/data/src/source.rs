@@ -4,6 +4,7 @@ mod arrow;
 pub(crate) mod coded;
 pub(crate) mod columns;
 pub(crate) mod csv;
+pub(crate) mod exports;
 pub(crate) mod files;
 mod foreign;
 mod git;
@@ -25,25 +26,21 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use crate::error::{DataError, Result, invalid, missing_column};
-use crate::exports::{ExportSource, hint};
 use crate::grouped::Grouped;
 use crate::hash::pseudonym;
 use crate::path::expand;
 use crate::progress::Progress;
-use crate::rows::Rows;
+use crate::rows::OnRows;
+use crate::source::exports::{ExportSource, hint};
 use crate::spec::{Columns, GroupedSource, Keys, MemorySource, SourceSpec, SyntheticSource};
 use crate::synthetic::Population;
 
 use coded::Coded;
-pub(crate) use json::{Pointer, not_a_pointer};
 
 pub use git::GitSource;
 pub use memory::MemoryTable;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteSource;
-
-/// Receives batches; the `Option<u64>` is the total number of rows, where the source knows it.
-pub(crate) type OnRows<'a> = dyn FnMut(&Rows, Option<u64>) -> Result<()> + 'a;
 
 /// A source with its paths resolved and its contents identified.
 #[derive(Debug)]

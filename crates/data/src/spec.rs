@@ -1,5 +1,6 @@
 //! The `[data]` table of a run file.
 
+mod pointer;
 mod source;
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,7 @@ use crate::time::TimePoint;
 use source::default_text;
 use undertone_text::{Examples, MAX_VOCABULARY_WORDS, WordRule};
 
+pub(crate) use pointer::{Pointer, not_a_pointer};
 pub(crate) use source::{Columns, Keys, name_of_text};
 pub use source::{CsvSource, Dialect, GroupedSource, MemorySource, SourceSpec, SyntheticSource, TableSource};
 

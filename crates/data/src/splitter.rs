@@ -1,7 +1,8 @@
 //! The rule that puts a row into one of the partitions.
 
-use crate::error::Result;
+use crate::error::{Result, quoted};
 use crate::hash::keyed_fraction;
+use crate::rows::Rows;
 use crate::spec::SplitSpec;
 use crate::split::Split;
 
@@ -88,6 +89,24 @@ impl Splitter {
             }),
         }
     }
+}
+
+/// The partition of a row, or an error that names the row.
+pub(crate) fn assign(splitter: &Splitter, rows: &Rows, row: usize) -> Result<Split> {
+    assign_as(splitter, rows, row, rows.users.get(row))
+}
+
+/// The partition of a row whose user has this name.
+pub(crate) fn assign_as(splitter: &Splitter, rows: &Rows, row: usize, user: &str) -> Result<Split> {
+    if matches!(splitter, Splitter::Time { .. }) {
+        rows.need_time(row, "a split by time")?;
+    }
+    splitter
+        .assign(user, rows.times[row], rows.split(row))
+        .map_err(|got| {
+            let expected = "\"train\", \"validation\" or \"test\"".to_owned();
+            rows.bad(row, "split column".to_owned(), expected, quoted(got))
+        })
 }
 
 #[cfg(test)]

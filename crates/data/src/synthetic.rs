@@ -9,9 +9,9 @@ pub(crate) use process::{Process, UserTraits};
 
 use crate::error::Result;
 use crate::random::Stream;
-use crate::rows::{NO_TIME, Rows};
-use crate::source::OnRows;
+use crate::rows::{OnRows, Rows};
 use crate::spec::SyntheticSource;
+use crate::time::NO_TIME;
 
 /// The process and the users drawn from it.
 #[derive(Debug)]

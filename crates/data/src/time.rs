@@ -9,7 +9,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, invalid};
-use crate::rows::NO_TIME;
+
+/// Time of a row that has none. Readers refuse this number as a time.
+pub(crate) const NO_TIME: i64 = i64::MIN;
 
 /// The last second of the year 9999, and the first of the year 1. Numbers beyond are no seconds.
 const LAST_SECOND: i128 = 253_402_300_799;

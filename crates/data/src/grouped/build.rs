@@ -7,13 +7,12 @@ use rayon::prelude::*;
 use super::grouper::{Budget, GroupedRow, Grouper, GrouperOptions, MIN_MEMORY, refuse_other};
 use super::index::hash_user;
 use super::manifest::GroupedManifest;
-use crate::count::assign;
 use crate::error::Result;
 use crate::progress::{Progress, Stage};
-use crate::rows::NO_TIME;
 use crate::source::Source;
 use crate::spec::{CorpusSpec, SourceSpec, SplitSpec};
-use crate::splitter::Splitter;
+use crate::splitter::{Splitter, assign};
+use crate::time::NO_TIME;
 
 /// Options of [`group`].
 #[derive(Debug, Clone)]

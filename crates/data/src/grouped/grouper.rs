@@ -13,8 +13,8 @@ use crate::error::{Result, bad_grouped, invalid, io};
 use crate::file;
 use crate::made_from::MadeFromPeople;
 use crate::progress::{Progress, Stage};
-use crate::rows::NO_TIME;
 use crate::split::Split;
+use crate::time::NO_TIME;
 
 /// Minimum memory of a [`Grouper`], in bytes.
 pub(super) const MIN_MEMORY: usize = 16 << 20;

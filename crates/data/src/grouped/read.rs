@@ -20,9 +20,10 @@ use rayon::prelude::*;
 use super::Grouped;
 use super::shard::{SPLIT, TEXT, TIME, USER};
 use crate::error::{DataError, Result, io};
-use crate::rows::{NO_TIME, Strings};
+use crate::rows::Strings;
 use crate::source::parquet::{Batches, Opened, pages};
 use crate::split::Split;
+use crate::time::NO_TIME;
 
 /// Rows decoded at once.
 const BATCH_ROWS: usize = 1024;

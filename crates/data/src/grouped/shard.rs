@@ -20,8 +20,8 @@ use super::manifest::Shard;
 use super::spill::SpillRow;
 use crate::error::{DataError, Result, io};
 use crate::hash::{Hash, hex};
-use crate::rows::NO_TIME;
 use crate::split::Split;
+use crate::time::NO_TIME;
 
 pub(super) const USER: &str = "user_id";
 pub(super) const TEXT: &str = "text";

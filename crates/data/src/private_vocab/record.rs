@@ -7,7 +7,7 @@ use undertone_accounting::{Accountant, Adjacency, Delta, Event, Guarantee, Noise
 use undertone_mechanisms::{KeyOrigin, SamplerDistance};
 
 use super::threshold::{UNIT, holds};
-use super::{contributions, sampler, sampler_distance};
+use super::{check_max_words, sampler, sampler_distance};
 use crate::error::{DataError, Result, invalid};
 use crate::file;
 use crate::hash::{hash_bytes, hex};
@@ -152,7 +152,7 @@ impl PrivateVocabulary {
         if self.mechanism != MECHANISM {
             return wrong("mechanism", MECHANISM.to_owned(), self.mechanism.clone());
         }
-        contributions::check_max_words(self.max_words_per_user).map_err(|error| error.to_string())?;
+        check_max_words(self.max_words_per_user).map_err(|error| error.to_string())?;
         let steps = sampler(self.noise_multiplier)
             .map_err(|error| error.to_string())?
             .steps();

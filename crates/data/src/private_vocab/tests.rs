@@ -4,7 +4,6 @@ use std::path::Path;
 
 use undertone_mechanisms::KeyOrigin;
 
-use super::contributions::Candidate;
 use super::*;
 use crate::CorpusSpec;
 use crate::progress::NoProgress;

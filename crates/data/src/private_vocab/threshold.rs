@@ -7,7 +7,7 @@
 use std::f64::consts::FRAC_1_SQRT_2;
 
 /// L2 norm of what a user may add, in grid steps. Sums of 2^32 users stay within 62 bits.
-pub(super) const UNIT: u64 = 1 << 30;
+pub(crate) const UNIT: u64 = 1 << 30;
 
 /// Part of delta that is kept back for the rounding of the formula, whose relative error is below it.
 const ROUNDING: f64 = 1e-12;
@@ -16,7 +16,7 @@ const ROUNDING: f64 = 1e-12;
 const REACH: f64 = 40.0;
 
 /// The vote for each word of a user with this many words: `1 / sqrt(words)` of [`UNIT`], rounded down.
-pub(super) fn weight(words: u32) -> i64 {
+pub(crate) fn weight(words: u32) -> i64 {
     // PRIVACY: words * weight^2 <= UNIT^2 in whole numbers, so no rounding lets a user exceed the norm.
     (UNIT * UNIT / u64::from(words.max(1))).isqrt() as i64
 }

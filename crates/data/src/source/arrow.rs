@@ -20,8 +20,7 @@ use serde::Deserialize;
 
 use crate::error::{DataError, Place, Result, bad_value, empty, io, quoted};
 use crate::file::read_bounded;
-use crate::rows::Rows;
-use crate::source::OnRows;
+use crate::rows::{OnRows, Rows};
 use crate::source::columns::{Wanted, text_bytes};
 use crate::source::files;
 use crate::source::parquet::{ROW_BYTES, max_expanded, too_large};

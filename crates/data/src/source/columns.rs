@@ -9,9 +9,9 @@ use arrow_schema::{DataType, Field, Schema, TimeUnit as Parts};
 
 use crate::error::{DataError, Place, Result, bad_value, missing_column, quoted};
 use crate::limits::MAX_TEXT_BYTES;
-use crate::rows::{NO_TIME, Rows};
+use crate::rows::Rows;
 use crate::spec::Columns;
-use crate::time::TimeUnit;
+use crate::time::{NO_TIME, TimeUnit};
 use cells::{is_number, is_text, value_type};
 
 pub(crate) use cells::{Cell, Refused, Unit, text_bytes};

@@ -8,11 +8,11 @@ use std::path::Path;
 
 use crate::error::{DataError, Place, Result, bad_value, empty, quoted};
 use crate::limits::{MAX_LINE_BYTES, MAX_TEXT_BYTES};
-use crate::rows::{NO_TIME, Rows};
-use crate::source::OnRows;
+use crate::rows::{OnRows, Rows};
 use crate::source::coded::Coded;
 use crate::spec::{Columns, CsvSource, Dialect};
 use crate::time;
+use crate::time::NO_TIME;
 use records::Records;
 
 /// Maximum length of the header line.

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use crate::error::{DataError, Place, Result, bad_value, empty, io};
 use crate::limits::MAX_TEXT_BYTES;
-use crate::rows::{NO_TIME, Rows};
-use crate::source::OnRows;
+use crate::rows::{OnRows, Rows};
 use crate::spec::{Columns, Keys};
+use crate::time::NO_TIME;
 
 /// The log of a git repository, read with the `git` program. It can be imported, and is no source of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,10 +6,10 @@
 use std::path::Path;
 
 use crate::error::{DataError, Place, Result, bad_value, quoted};
-use crate::rows::{NO_TIME, Rows};
-use crate::source::OnRows;
+use crate::rows::{OnRows, Rows};
 use crate::source::columns::{Cell, Unit};
 use crate::spec::Columns;
+use crate::time::NO_TIME;
 
 /// The name of a folder whose column is null.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -34,7 +34,8 @@ pub(crate) fn read(
         let result = read(asked, &mut |rows, total| {
             begun = true;
             given.check(rows, asked, columns)?;
-            on_rows(&rows.with(&given), total)
+            let with = rows.with(given.user.as_deref(), given.time, given.split.as_deref());
+            on_rows(&with, total)
         });
         match result {
             Err(error) if !begun => match lacking(&error) {
@@ -63,10 +64,10 @@ fn lacking(error: &DataError) -> Option<String> {
 
 /// The values that folders give.
 #[derive(Debug, Default)]
-pub(crate) struct Given {
-    pub(crate) user: Option<String>,
-    pub(crate) time: Option<i64>,
-    pub(crate) split: Option<String>,
+struct Given {
+    user: Option<String>,
+    time: Option<i64>,
+    split: Option<String>,
 }
 
 impl Given {

@@ -1,7 +1,6 @@
 //! JSON objects: one per line, or in one array of a document.
 
 mod document;
-mod pointer;
 mod record;
 mod scan;
 #[cfg(test)]
@@ -12,13 +11,12 @@ use std::path::Path;
 
 use crate::error::{DataError, Place, Result, bad_value, empty, invalid, missing_column, quoted};
 use crate::limits::MAX_TEXT_BYTES;
-use crate::rows::{NO_TIME, Rows};
-use crate::source::OnRows;
+use crate::rows::{OnRows, Rows};
 use crate::source::coded::{BYTE_ORDER_MARK, Coded};
-use crate::spec::Columns;
+use crate::spec::{Columns, Pointer, not_a_pointer};
 use crate::time;
+use crate::time::NO_TIME;
 use document::{Document, is_cut_off};
-pub(crate) use pointer::Pointer;
 use record::{Field, Found, Record, Wanted, names};
 use scan::Fault;
 
@@ -172,15 +170,6 @@ impl Reader<'_> {
 fn column(line: &[u8], fault: Fault) -> usize {
     let before = line.get(..fault.at).unwrap_or(line);
     String::from_utf8_lossy(before).chars().count() + 1
-}
-
-/// The error for the place of records that is no pointer.
-pub(crate) fn not_a_pointer(text: &str) -> DataError {
-    invalid(
-        "data.source.records (--records)",
-        "a place such as /messages or /data/posts",
-        quoted(text),
-    )
 }
 
 /// A record of a file, for errors.

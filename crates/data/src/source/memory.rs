@@ -9,8 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{DataError, Result, empty};
 use crate::hash::hex;
 use crate::progress::{Progress, Stage, proceed};
-use crate::rows::Rows;
-use crate::source::OnRows;
+use crate::rows::{OnRows, Rows};
 use crate::source::columns::Wanted;
 use crate::spec::{Columns, MemorySource, SourceSpec};
 

@@ -19,8 +19,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::metadata::RowGroupMetaData;
 
 use crate::error::{DataError, Result, empty, io};
-use crate::rows::Rows;
-use crate::source::OnRows;
+use crate::rows::{OnRows, Rows};
 use crate::source::columns::{Wanted, text_bytes as bytes_of_texts};
 use crate::spec::Columns;
 use undertone_text::guard::caught;

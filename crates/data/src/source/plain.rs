@@ -2,11 +2,11 @@
 
 use crate::error::{Place, Result, bad_value, empty};
 use crate::limits::MAX_TEXT_BYTES;
-use crate::rows::{NO_TIME, Rows};
-use crate::source::OnRows;
+use crate::rows::{OnRows, Rows};
 use crate::source::coded::Coded;
 use crate::source::lines::Lines;
 use crate::spec::Columns;
+use crate::time::NO_TIME;
 
 pub(crate) fn read(content: Coded<'_>, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
     let path = &content.path().to_owned();

@@ -18,12 +18,11 @@ use rusqlite::{Connection, OpenFlags, Statement};
 
 use crate::error::{DataError, Place, Result, bad_value, empty, invalid, io, missing_column, quoted};
 use crate::limits::MAX_LINE_BYTES;
-use crate::rows::{NO_TIME, Rows};
-use crate::source::OnRows;
+use crate::rows::{OnRows, Rows};
 use crate::source::columns::{Cell, Refused, Unit};
 use crate::source::parquet::{ROW_BYTES, max_expanded, too_large};
 use crate::spec::{Columns, Keys};
-use crate::time::TimeUnit;
+use crate::time::{NO_TIME, TimeUnit};
 
 #[cfg(test)]
 mod tests;

@@ -12,8 +12,8 @@ use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 
 use super::{arrow, read_columns};
 use crate::error::DataError;
-use crate::rows::NO_TIME;
 use crate::spec::{Columns, Keys};
+use crate::time::NO_TIME;
 
 /// User, text and time of a row.
 type Row = (String, String, Option<i64>);

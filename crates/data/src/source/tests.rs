@@ -16,8 +16,8 @@ use parquet::schema::parser::parse_message_type;
 use super::read_columns;
 use crate::error::DataError;
 use crate::limits::{MAX_LINE_BYTES, MAX_TEXT_BYTES};
-use crate::rows::NO_TIME;
 use crate::spec::{Columns, Keys};
+use crate::time::NO_TIME;
 
 const COLUMNS: Columns<'static> = Columns {
     user: Some("user_id"),

@@ -4,11 +4,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use std::path::{Path, PathBuf};
 
+use super::pointer::{Pointer, not_a_pointer};
 use super::{probability, within};
 use crate::error::{DataError, Result, invalid};
 use crate::hash::{hash_bytes, hex};
 use crate::path::expand;
-use crate::source::{Pointer, not_a_pointer};
 use crate::time::TimeUnit;
 
 /// The source of the text of a corpus.

@@ -4,8 +4,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::progress::NoProgress;
-use crate::rows::{NO_TIME, Rows};
+use crate::rows::Rows;
 use crate::testing::contains;
+use crate::time::NO_TIME;
 use undertone_text::Vocab;
 
 const TEXT: &str =

@@ -13,8 +13,7 @@ use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, TimeUnit as Parts};
 
 use crate::error::quoted;
-use crate::rows::NO_TIME;
-use crate::time::{self, TimeUnit};
+use crate::time::{self, NO_TIME, TimeUnit};
 
 /// Floats beyond this are not exact whole numbers.
 const MAX_WHOLE_FLOAT: f64 = 9_007_199_254_740_992.0;

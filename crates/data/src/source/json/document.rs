@@ -4,11 +4,11 @@ use std::io::{Cursor, Read};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::pointer::Pointer;
 use super::scan::{CUT_OFF, Scanner, plain_end};
 use crate::error::{DataError, Place, Result, bad_value, invalid, io, quoted};
 use crate::limits::MAX_LINE_BYTES;
 use crate::source::lines::Lines;
+use crate::spec::Pointer;
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 1 << 18;

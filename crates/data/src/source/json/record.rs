@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::pointer::Pointer;
 use super::scan::{Fault, Scanner};
 use crate::spec::Columns;
+use crate::spec::Pointer;
 
 /// The content of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

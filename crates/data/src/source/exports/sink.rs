@@ -4,9 +4,9 @@ use std::path::Path;
 
 use crate::error::{DataError, Result, bad_value, empty};
 use crate::limits::MAX_TEXT_BYTES;
-use crate::rows::{NO_TIME, Rows};
-use crate::source::OnRows;
+use crate::rows::{OnRows, Rows};
 use crate::spec::{Columns, Keys};
+use crate::time::NO_TIME;
 
 /// Names of the columns, for errors.
 const COLUMNS: Columns<'static> = Columns {

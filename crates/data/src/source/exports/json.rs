@@ -10,9 +10,9 @@ use serde::de::{
 };
 
 use crate::error::{DataError, Place, Result, bad_value, io};
-use crate::exports::sink::Sink;
-use crate::exports::tree::Tree;
 use crate::source::coded::BYTE_ORDER_MARK;
+use crate::source::exports::sink::Sink;
+use crate::source::exports::tree::Tree;
 
 /// Maximum size of a document that is read as a whole.
 const MAX_DOCUMENT_BYTES: u64 = 1 << 30;

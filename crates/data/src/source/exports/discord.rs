@@ -3,14 +3,13 @@
 use serde::Deserialize;
 
 use crate::error::Result;
-use crate::exports::json::{Scalar, elements, whole};
-use crate::exports::sink::Sink;
-use crate::exports::tree::Tree;
-use crate::rows::NO_TIME;
 use crate::source::coded::{self, Coded};
+use crate::source::exports::json::{Scalar, elements, whole};
+use crate::source::exports::sink::Sink;
+use crate::source::exports::tree::Tree;
 use crate::source::{csv, files};
 use crate::spec::{Columns, Keys};
-use crate::time::parse_date;
+use crate::time::{NO_TIME, parse_date};
 
 /// Kinds of messages that people write, in this and in older versions of the exporter. All others are lines of the program.
 const WRITTEN: [&str; 5] = ["Default", "Reply", "0", "19", ""];
@@ -126,8 +125,8 @@ fn is_line(text: &str, line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::exports::ExportKind;
-    use crate::exports::testing::{Export, counts, row};
+    use crate::source::exports::ExportKind;
+    use crate::source::exports::testing::{Export, counts, row};
 
     const CHANNEL: &str = r#"{
         "guild": {"id": "1", "name": "Rowers"}, "channel": {"id": "2", "type": "GuildTextChat", "name": "boats"},

@@ -26,7 +26,7 @@ mod whatsapp;
 use std::path::PathBuf;
 
 use crate::error::Result;
-use crate::source::OnRows;
+use crate::rows::OnRows;
 use sink::Sink;
 use tree::Tree;
 

@@ -6,9 +6,9 @@ use mail_parser::{Message, MessageParser, PartType};
 use undertone_text::guard::caught;
 
 use crate::error::Result;
-use crate::exports::html;
-use crate::exports::sink::Sink;
 use crate::hash::{hash_bytes, head};
+use crate::source::exports::html;
+use crate::source::exports::sink::Sink;
 
 /// Senders that are programs, by the part of the address in front of `@`.
 const PROGRAMS: [&str; 10] = [

@@ -8,10 +8,10 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::error::{DataError, Result, io};
-use crate::exports::json::{Pieces, Scalar, elements, line, whole};
-use crate::exports::sink::Sink;
-use crate::exports::tree::Tree;
 use crate::source::coded;
+use crate::source::exports::json::{Pieces, Scalar, elements, line, whole};
+use crate::source::exports::sink::Sink;
+use crate::source::exports::tree::Tree;
 use crate::source::lines::Lines;
 
 /// Maximum number of fields of a conversation among which the person is looked for.
@@ -216,8 +216,8 @@ impl<'de> Visitor<'de> for TurnsVisitor {
 
 #[cfg(test)]
 mod tests {
-    use crate::exports::ExportKind;
-    use crate::exports::testing::{Export, counts};
+    use crate::source::exports::ExportKind;
+    use crate::source::exports::testing::{Export, counts};
 
     const OPENAI: &str = r#"{"user_id": "ada", "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello\nthere"}, {"role": "assistant", "content": "Hi", "tool_calls": [{"x": 1}]}]}
 {"messages": [{"role": "user", "content": [{"type": "text", "text": "What is "}, {"type": "image_url", "image_url": {"url": "x"}}, {"type": "text", "text": "this? \ud83d"}]}, {"role": "assistant", "content": null}], "user_id": 7}

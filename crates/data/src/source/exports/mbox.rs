@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use crate::error::{Place, Result, bad_value, empty, io, quoted};
-use crate::exports::mail;
-use crate::exports::sink::Sink;
-use crate::exports::tree::Tree;
 use crate::source::coded;
+use crate::source::exports::mail;
+use crate::source::exports::sink::Sink;
+use crate::source::exports::tree::Tree;
 use crate::source::lines::Lines;
 
 /// Maximum size of a mail. A larger one, which is nearly all attachments, is left out and counted.
@@ -152,8 +152,8 @@ pub(super) fn read_maildir(tree: &mut Tree, sink: &mut Sink<'_, '_>) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use crate::exports::ExportKind;
-    use crate::exports::testing::{Export, counts, row};
+    use crate::source::exports::ExportKind;
+    use crate::source::exports::testing::{Export, counts, row};
 
     const MBOX: &str = "From MAILER-DAEMON Wed Jun  5 12:00:00 2024\n\
         From: =?utf-8?q?Ada_L=C3=B6we?= <Ada@Example.org>\nTo: ben@example.org\nSubject: boats\nMessage-ID: <1@example.org>\n\

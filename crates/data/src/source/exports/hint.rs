@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::error::DataError;
-use crate::exports::whatsapp;
+use crate::source::exports::whatsapp;
 
 /// Bytes at the start of a file that are looked at.
 const HEAD_BYTES: u64 = 64 << 10;

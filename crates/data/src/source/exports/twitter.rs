@@ -3,10 +3,10 @@
 use serde::Deserialize;
 
 use crate::error::{Place, Result, bad_value, empty};
-use crate::exports::html::unescape;
-use crate::exports::json::{Scalar, document, elements};
-use crate::exports::sink::Sink;
-use crate::exports::tree::Tree;
+use crate::source::exports::html::unescape;
+use crate::source::exports::json::{Scalar, document, elements};
+use crate::source::exports::sink::Sink;
+use crate::source::exports::tree::Tree;
 use crate::time::days_of_date;
 
 #[derive(Deserialize, Default)]
@@ -207,8 +207,8 @@ fn seconds(text: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::exports::ExportKind;
-    use crate::exports::testing::{Export, counts, row};
+    use crate::source::exports::ExportKind;
+    use crate::source::exports::testing::{Export, counts, row};
 
     const ACCOUNT: &str =
         "window.YTD.account.part0 = [\n{\"account\": {\"accountId\": \"77\", \"username\": \"ada\"}}]";

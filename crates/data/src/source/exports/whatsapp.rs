@@ -8,8 +8,8 @@ mod lines;
 use std::path::Path;
 
 use crate::error::{DataError, Place, Result, bad_value, empty, invalid, quoted};
-use crate::exports::sink::Sink;
-use crate::exports::tree::Tree;
+use crate::source::exports::sink::Sink;
+use crate::source::exports::tree::Tree;
 use crate::time::days_of_date;
 use lines::{Head, Shape, head};
 
@@ -246,8 +246,8 @@ fn no_order(path: &Path, heads: &[(usize, Head<'_>)]) -> DataError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exports::ExportKind;
-    use crate::exports::testing::{Export, counts, row};
+    use crate::source::exports::ExportKind;
+    use crate::source::exports::testing::{Export, counts, row};
 
     const ANDROID: &str = "05/06/2024, 12:00 - Messages and calls are end-to-end encrypted. Tap to learn more.\n\
         05/06/2024, 12:00 - Ada created group \"Boats: big and small\"\n\

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use serde::Deserialize;
 
 use crate::error::{Result, empty};
-use crate::exports::html::unescape;
-use crate::exports::json::{Scalar, document, elements};
-use crate::exports::sink::Sink;
-use crate::exports::tree::Tree;
+use crate::source::exports::html::unescape;
+use crate::source::exports::json::{Scalar, document, elements};
+use crate::source::exports::sink::Sink;
+use crate::source::exports::tree::Tree;
 
 /// Kinds of messages that people write. All others are lines of the program, such as `channel_join`.
 const WRITTEN: [&str; 5] = ["", "me_message", "thread_broadcast", "file_share", "file_comment"];
@@ -163,8 +163,8 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exports::ExportKind;
-    use crate::exports::testing::{Export, counts, row};
+    use crate::source::exports::ExportKind;
+    use crate::source::exports::testing::{Export, counts, row};
 
     const USERS: &str = r#"[{"id": "U1", "is_bot": false}, {"id": "U2"}, {"id": "UB", "is_bot": true}]"#;
     const DAY: &str = r#"[

@@ -3,11 +3,11 @@
 use serde::Deserialize;
 
 use crate::error::Result;
-use crate::exports::html::unescape;
-use crate::exports::json::{Scalar, line};
-use crate::exports::sink::Sink;
-use crate::exports::tree::Tree;
 use crate::source::coded;
+use crate::source::exports::html::unescape;
+use crate::source::exports::json::{Scalar, line};
+use crate::source::exports::sink::Sink;
+use crate::source::exports::tree::Tree;
 use crate::source::lines::Lines;
 
 const ENDINGS: [&str; 7] = [".jsonl", ".ndjson", ".json", ".zst", ".gz", ".txt", ""];
@@ -90,8 +90,8 @@ fn take(number: u64, row: &Row, sink: &mut Sink<'_, '_>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use crate::exports::ExportKind;
-    use crate::exports::testing::{Export, counts, row};
+    use crate::source::exports::ExportKind;
+    use crate::source::exports::testing::{Export, counts, row};
 
     const DUMP: &str = r#"{"author": "ada", "body": "A &amp; b\n\n&gt; theirs\n&gt; too\n\nmine \ud83d", "created_utc": 1717588800, "score": 1e999}
 

@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::error::{DataError, Result, empty};
-use crate::exports::json::{Each, Pieces, Scalar, document, finish};
-use crate::exports::sink::Sink;
-use crate::exports::tree::Tree;
+use crate::source::exports::json::{Each, Pieces, Scalar, document, finish};
+use crate::source::exports::sink::Sink;
+use crate::source::exports::tree::Tree;
 use crate::time::parse_date;
 
 #[derive(Deserialize, Default)]
@@ -185,8 +185,8 @@ impl<'de> Visitor<'de> for List<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::exports::ExportKind;
-    use crate::exports::testing::{Export, counts, row};
+    use crate::source::exports::ExportKind;
+    use crate::source::exports::testing::{Export, counts, row};
 
     const CHAT: &str = r#"{
         "name": "Rowers", "type": "private_supergroup", "id": 7,

@@ -1,5 +1,7 @@
 //! Places below the top of a JSON value, as RFC 6901 writes them.
 
+use crate::error::{DataError, invalid, quoted};
+
 /// The parts of a place, from the top.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pointer {
@@ -8,7 +10,7 @@ pub(crate) struct Pointer {
 
 impl Pointer {
     /// The place of a field. A name that begins with `/` is a pointer; any other is the name of a field at the top, dots included.
-    pub(super) fn of_name(name: &str) -> Self {
+    pub(crate) fn of_name(name: &str) -> Self {
         Self::parse(name).unwrap_or_else(|| Self {
             parts: vec![name.to_owned()],
         })
@@ -24,17 +26,26 @@ impl Pointer {
         parts.collect::<Option<_>>().map(|parts| Self { parts })
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.parts.len()
     }
 
-    pub(super) fn part(&self, depth: usize) -> Option<&str> {
+    pub(crate) fn part(&self, depth: usize) -> Option<&str> {
         self.parts.get(depth).map(String::as_str)
     }
 
-    pub(super) fn parts(&self) -> &[String] {
+    pub(crate) fn parts(&self) -> &[String] {
         &self.parts
     }
+}
+
+/// The error for the place of records that is no pointer.
+pub(crate) fn not_a_pointer(text: &str) -> DataError {
+    invalid(
+        "data.source.records (--records)",
+        "a place such as /messages or /data/posts",
+        quoted(text),
+    )
 }
 
 #[cfg(test)]

@@ -1,63 +1,22 @@
-//! The bounded vote of each user for words.
+//! The bounded votes of the users of a source for words.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use rayon::prelude::*;
 
-use super::threshold::weight;
-use crate::count::{assign, count_text, no_words};
-use crate::error::{Result, invalid};
+use crate::count::{count_text, no_words};
+use crate::error::Result;
 use crate::hash::{hash_bytes, head};
+use crate::private_vocab::{Candidate, WordVotes, check_max_words, weight};
 use crate::progress::{Progress, Stage};
 use crate::random::Stream;
 use crate::rows::{Rows, number};
 use crate::source::Source;
 use crate::spec::CorpusSpec;
 use crate::split::Split;
-use crate::splitter::Splitter;
+use crate::splitter::{Splitter, assign};
 use undertone_text::WordRule;
-
-/// Sums of the users' bounded votes for words: secret until noise is added.
-///
-/// A user votes for at most `max_words_per_user` distinct words, `1 / sqrt(t)` for each of `t`: a vector of L2 norm at
-/// most 1, whatever the text. Words are those with a letter, of all sentences, before caps, as for
-/// [`WordCounts`](crate::WordCounts).
-///
-/// # Source
-/// Gopi, Gulhane, Kulkarni, Shen, Shokouhi, Yekhanin, "Differentially Private Set Union" (ICML 2020), weighted Gaussian.
-pub struct WordVotes {
-    /// Words in alphabetical order, each with at least one vote.
-    pub(super) words: Vec<Candidate>,
-    /// Occurrences of all words, those without a vote included.
-    pub(super) total: u64,
-    /// Counts of all distinct words, largest first.
-    pub(super) largest_counts: Vec<u64>,
-    pub(super) users: u64,
-    pub(super) max_words_per_user: u32,
-}
-
-/// A word that somebody voted for.
-pub(super) struct Candidate {
-    pub(super) word: Box<str>,
-    /// Sum of votes in grid steps.
-    pub(super) votes: i64,
-    /// Occurrences in the text.
-    pub(super) count: u64,
-}
-
-impl std::fmt::Debug for WordVotes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // PRIVACY: neither words nor sums are printed.
-        f.debug_struct("WordVotes")
-            .field("users", &self.users)
-            .field("max_words_per_user", &self.max_words_per_user)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Maximum number of words per user.
-pub(super) const MAX_WORDS_PER_USER: u32 = 1 << 20;
 
 impl WordVotes {
     /// Collects the votes of the users of the training partition.
@@ -89,41 +48,6 @@ impl WordVotes {
         }
         Ok(collector.finish(max_words_per_user))
     }
-
-    /// Users who voted.
-    #[must_use]
-    pub fn users(&self) -> u64 {
-        self.users
-    }
-
-    /// Words that one user may vote for.
-    #[must_use]
-    pub fn max_words_per_user(&self) -> u32 {
-        self.max_words_per_user
-    }
-
-    /// Distinct words of all users; not private.
-    #[must_use]
-    pub fn distinct_words(&self) -> usize {
-        self.largest_counts.len()
-    }
-
-    /// Fraction of all occurrences that the `size` most frequent words hold; not private.
-    #[must_use]
-    pub fn coverage_of_most_frequent(&self, size: usize) -> f64 {
-        self.largest_counts.iter().take(size).sum::<u64>() as f64 / self.total as f64
-    }
-}
-
-pub(super) fn check_max_words(max_words_per_user: u32) -> Result<()> {
-    if (1..=MAX_WORDS_PER_USER).contains(&max_words_per_user) {
-        return Ok(());
-    }
-    Err(invalid(
-        "max_words_per_user",
-        format!("between 1 and {MAX_WORDS_PER_USER}"),
-        max_words_per_user,
-    ))
 }
 
 /// The number of times that a user uses a word.
@@ -262,9 +186,9 @@ fn in_order(numbers: HashMap<Box<str>, u32>) -> Vec<Box<str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::threshold::UNIT;
     use super::*;
-    use crate::rows::NO_TIME;
+    use crate::private_vocab::UNIT;
+    use crate::time::NO_TIME;
     use proptest::prelude::*;
 
     fn votes(texts: &[(&str, &str)], max: u32) -> WordVotes {
@@ -330,17 +254,6 @@ mod tests {
                 .all(|&count| (f64::from(count) - 600.0).abs() < 123.0),
             "{seen:?}"
         );
-    }
-
-    #[test]
-    fn bad_bounds_are_refused_by_name() {
-        for bad in [0, MAX_WORDS_PER_USER + 1] {
-            let message = check_max_words(bad).unwrap_err().to_string();
-            assert_eq!(
-                message,
-                format!("max_words_per_user: expected between 1 and 1048576, got {bad}")
-            );
-        }
     }
 
     proptest! {

@@ -7,11 +7,11 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
 use crate::error::{DataError, Place, Result, bad_value, empty};
-use crate::exports::html;
-use crate::exports::sink::Sink;
-use crate::exports::tree::Tree;
 use crate::limits::MAX_LINE_BYTES;
 use crate::source::coded;
+use crate::source::exports::html;
+use crate::source::exports::sink::Sink;
+use crate::source::exports::tree::Tree;
 use crate::time::parse_date;
 
 const FILES: [&str; 2] = ["posts.xml", "comments.xml"];
@@ -179,8 +179,8 @@ impl<R: Read> Read for Bounded<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exports::ExportKind;
-    use crate::exports::testing::{Export, counts, row};
+    use crate::source::exports::ExportKind;
+    use crate::source::exports::testing::{Export, counts, row};
 
     const POSTS: &str = "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<posts>\n\
         <row Id=\"1\" PostTypeId=\"1\" CreationDate=\"2024-06-05T12:00:00.653\" Title=\"Why &amp; how?\" OwnerUserId=\"5\" \
