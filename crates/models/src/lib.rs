@@ -32,6 +32,7 @@ mod sequence;
 mod sizes;
 mod spec;
 mod target;
+mod tensors;
 #[cfg(test)]
 mod testing;
 mod transformer;

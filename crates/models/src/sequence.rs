@@ -3,7 +3,7 @@ use crate::{
     decoder::{Decoder, DecoderOptions},
     error::{ModelError, Result},
     scalar::Scalar,
-    weights,
+    tensors,
 };
 use undertone_aggregation::ParamLayout;
 
@@ -90,7 +90,7 @@ pub trait SequenceModel: Send + Sync {
     /// # Errors
     /// An unreadable file, a tensor that is missing, unknown, of another shape or type, or not finite.
     fn read_params(&self, bytes: &[u8]) -> Result<Vec<f32>> {
-        weights::from_safetensors(self.layout(), bytes)
+        tensors::from_safetensors(self.layout(), bytes)
     }
 
     /// A safetensors file of the whole model, frozen parameters first, with a description in its header.
@@ -98,7 +98,7 @@ pub trait SequenceModel: Send + Sync {
     /// # Errors
     /// A parameter count that is not the model's.
     fn write_params(&self, params: &[f32], description: &str) -> Result<Vec<u8>> {
-        weights::to_safetensors(self.layout(), params, description)
+        tensors::to_safetensors(self.layout(), params, description)
     }
 
     /// A safetensors file of the model with its adapters merged into its weights. It equals [`write_params`](Self::write_params) for a

@@ -8,11 +8,13 @@ mod block;
 mod clipped;
 mod decoder;
 mod feed_forward;
+pub(crate) mod gpt2;
 mod gram;
 mod head;
 mod heads;
 mod linear;
 mod lora;
+mod matrices;
 mod norm;
 mod rotary;
 mod rows;
@@ -28,7 +30,7 @@ use crate::{
     initial::Initializer,
     sequence::{SequenceModel, SequenceWorker},
     sizes::{self, MAX_KEYS},
-    weights::{self, gpt2},
+    tensors::{from_safetensors, to_safetensors},
 };
 use adapters::Adapters;
 use decoder::TransformerDecoder;
@@ -37,8 +39,9 @@ use tensors::{BlockTensors, Tensors};
 use undertone_aggregation::ParamLayout;
 use worker::Worker;
 
-pub use adapters::{BlockMatrix, LoraSpec};
+pub use adapters::LoraSpec;
 pub use architecture::{Architecture, FeedForward, Gate, LocalRotary, Norm, SoftCaps};
+pub use matrices::BlockMatrix;
 pub use scaling::RotaryScaling;
 pub use shape::{Positions, TransformerSizes};
 
@@ -150,26 +153,26 @@ impl SequenceModel for Transformer {
         self.adapters.as_ref().map_or(&[], |adapters| &adapters.base)
     }
 
-    /// Reads a file of this crate, or one in GPT-2's layout (see [`gpt2`]). A model with adapters reads files of such models
+    /// Reads a file of this crate, or one in GPT-2's layout (see [`gpt2`](crate::weights::gpt2)). A model with adapters reads files of such models
     /// whose other tensors are its own.
     fn read_params(&self, bytes: &[u8]) -> Result<Vec<f32>> {
         match &self.adapters {
             Some(adapters) => self.read_adapted(adapters, bytes),
             None if gpt2::is(bytes)? => gpt2::read(self, bytes),
-            None => weights::from_safetensors(&self.layout, bytes),
+            None => from_safetensors(&self.layout, bytes),
         }
     }
 
     fn write_params(&self, params: &[f32], description: &str) -> Result<Vec<u8>> {
         match &self.adapters {
             Some(adapters) => self.write_adapted(adapters, params, description),
-            None => weights::to_safetensors(&self.layout, params, description),
+            None => to_safetensors(&self.layout, params, description),
         }
     }
 
     fn write_merged(&self, params: &[f32], description: &str) -> Result<Vec<u8>> {
         let (model, params) = self.merged(params)?;
-        weights::to_safetensors(&model.layout, &params, description)
+        to_safetensors(&model.layout, &params, description)
     }
 
     fn worker(&self, max_sequences: usize, max_rows: usize) -> Box<dyn SequenceWorker> {

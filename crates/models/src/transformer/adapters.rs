@@ -1,5 +1,6 @@
 //! Low-rank adapters: the matrices that have them, their places in the flat vector, and the base that they are added to.
 
+use super::matrices::BlockMatrix;
 use super::{Tensors, Transformer, TransformerSizes};
 use crate::error::{ModelError, Result, check_count};
 use crate::initial::Initializer;
@@ -9,7 +10,7 @@ use crate::kernels::{
 };
 use crate::scalar::Scalar;
 use crate::sequence::SequenceModel;
-use crate::weights;
+use crate::tensors::{from_safetensors, malformed, to_safetensors};
 use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -31,40 +32,6 @@ pub struct LoraSpec {
     /// The matrices that get adapters, all four by default.
     #[serde(default = "BlockMatrix::all")]
     pub targets: Vec<BlockMatrix>,
-}
-
-/// A matrix of every block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BlockMatrix {
-    /// Queries, keys and values together, side by side.
-    Qkv,
-    /// The output of attention.
-    O,
-    /// The input matrix of the feed-forward layer, with a gate the gate and the value side by side.
-    Up,
-    /// The output matrix of the feed-forward layer.
-    Down,
-}
-
-impl BlockMatrix {
-    /// All matrices, in the order of a block.
-    pub const ALL: [Self; 4] = [Self::Qkv, Self::O, Self::Up, Self::Down];
-
-    fn all() -> Vec<Self> {
-        Self::ALL.to_vec()
-    }
-
-    /// Name of the matrix in run files and layouts.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Qkv => "qkv",
-            Self::O => "o",
-            Self::Up => "up",
-            Self::Down => "down",
-        }
-    }
 }
 
 /// Place of the adapter of one matrix in the flat vector: `A` is `[input, rank]`, `B` is `[rank, output]`.
@@ -262,12 +229,12 @@ impl Transformer {
     /// As [`with_lora`](Self::with_lora) and [`read_params`](SequenceModel::read_params).
     pub(crate) fn load_lora(self, lora: &LoraSpec, bytes: &[u8]) -> Result<(Self, Option<Vec<f32>>)> {
         let Places { layout, .. } = lora.places(self.sizes, &self.tensors)?;
-        let (_, header) = SafeTensors::read_metadata(bytes).map_err(weights::malformed)?;
+        let (_, header) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
         if !header.offset_keys().iter().any(|name| is_adapter(name)) {
             let base = self.read_params(bytes)?;
             return Ok((self.with_lora(base, lora)?, None));
         }
-        let mut base = weights::from_safetensors(&both(&self.layout, &layout)?, bytes)?;
+        let mut base = from_safetensors(&both(&self.layout, &layout)?, bytes)?;
         let adapters = base.split_off(self.layout.len());
         Ok((self.with_lora(base, lora)?, Some(adapters)))
     }
@@ -295,12 +262,12 @@ impl Transformer {
         description: &str,
     ) -> Result<Vec<u8>> {
         let layout = both(&adapters.whole, &self.layout)?;
-        weights::to_safetensors(&layout, &[&adapters.base, params].concat(), description)
+        to_safetensors(&layout, &[&adapters.base, params].concat(), description)
     }
 
     /// The adapters of a file whose other tensors are those that this model's adapters are added to.
     pub(super) fn read_adapted(&self, adapters: &Adapters, bytes: &[u8]) -> Result<Vec<f32>> {
-        let mut base = weights::from_safetensors(&both(&adapters.whole, &self.layout)?, bytes)?;
+        let mut base = from_safetensors(&both(&adapters.whole, &self.layout)?, bytes)?;
         let params = base.split_off(adapters.whole.len());
         let same = base
             .iter()

@@ -1,6 +1,6 @@
 //! The computation of a transformer's blocks: GPT-2's choices and those of Llama and its relatives.
 
-use super::adapters::BlockMatrix;
+use super::matrices::BlockMatrix;
 use super::scaling::RotaryScaling;
 use crate::kernels::layer_norm::EPSILON;
 use serde::{Deserialize, Serialize};

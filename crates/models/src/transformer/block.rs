@@ -1,10 +1,10 @@
 //! One block, forward and backward, over runs of whole sequences that stay in cache.
 
-use super::adapters::BlockMatrix;
 use super::attention::Attention;
 use super::feed_forward::Activation;
 use super::heads::HeadNorms;
 use super::linear::Panels;
+use super::matrices::BlockMatrix;
 use super::norm::Normaliser;
 use super::rotary::Rotaries;
 use super::rows::Rows;

@@ -1,11 +1,11 @@
 //! Sums of clipped per-sequence gradients from one backward pass: norms first, while everything a weight gradient is made of
 //! stays in memory, then one product over the whole batch.
 
-use super::adapters::BlockMatrix;
 use super::backward::{add_vectors, factors};
 use super::block::{Gradients, VectorTarget, by};
 use super::gram::Table;
 use super::lora::Product;
+use super::matrices::BlockMatrix;
 use super::worker::Worker;
 use crate::batch::SequenceBatch;
 use crate::error::Result;

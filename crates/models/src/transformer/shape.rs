@@ -1,7 +1,7 @@
 //! Sizes of a transformer.
 
-use super::adapters::BlockMatrix;
 use super::architecture::{Architecture, FeedForward, LocalRotary, Norm};
+use super::matrices::BlockMatrix;
 use super::rotary::Rotary;
 use super::scaling::RotaryScaling;
 use crate::error::{ModelError, Result};

@@ -1,7 +1,7 @@
 //! Places of the tensors of a transformer in its flat vector.
 
-use super::adapters::BlockMatrix;
 use super::architecture::Norm;
+use super::matrices::BlockMatrix;
 use super::shape::{Positions, TransformerSizes};
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
-use super::adapters::BlockMatrix;
 use super::block::{Activations, Block, Gradients, by};
 use super::gram::{Gram, Square};
 use super::head::Head;
 use super::linear::WeightGradient;
 use super::lora::Lora;
+use super::matrices::BlockMatrix;
 use super::norm::Normaliser;
 use super::rows::Rows;
 use super::{Tensors, Transformer, TransformerSizes};

@@ -32,8 +32,8 @@ pub use write::{config_json, write};
 
 pub(crate) use pieces::{Piece, pieces};
 
-use super::malformed;
 use crate::error::Result;
+use crate::tensors::malformed;
 use safetensors::SafeTensors;
 
 /// The prefix of all names but that of the output matrix in the file of a model with such a matrix.

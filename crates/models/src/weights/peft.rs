@@ -9,10 +9,10 @@ mod read;
 pub use read::PeftAdapters;
 
 use super::huggingface::Family;
-use super::{PYTORCH, describe, file_of, malformed};
 use crate::error::{ModelError, Result, check_count};
 use crate::sequence::SequenceModel;
-use crate::transformer::{BlockMatrix, LoraSpec, Norm, Transformer};
+use crate::tensors::{PYTORCH, describe, file_of, malformed};
+use crate::transformer::{BlockMatrix, LoraSpec, Norm, Transformer, gpt2::check_architecture};
 use serde_json::json;
 use std::ops::Range;
 use undertone_aggregation::ParamLayout;
@@ -152,7 +152,7 @@ pub fn write(
     let gpt2 = sizes.architecture.norm == Norm::Layer;
     let list = match gpt2 {
         true => {
-            super::gpt2::check_architecture(sizes)?;
+            check_architecture(sizes)?;
             "transformer.h"
         }
         false => {

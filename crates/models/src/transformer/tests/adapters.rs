@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::error::ModelError;
+use crate::weights;
 
 fn base(positions: Positions) -> Transformer {
     Transformer::new(TransformerSizes {
@@ -99,7 +100,7 @@ fn files_hold_base_and_adapters() {
     // The base alone gives no adapters, and neither does a file in GPT-2's layout.
     let plain = base(Positions::Learned);
     let own = plain.write_params(model.frozen(), "a test").unwrap();
-    let theirs = gpt2::write(&plain, model.frozen(), "a test").unwrap();
+    let theirs = weights::gpt2::write(&plain, model.frozen(), "a test").unwrap();
     for file in [own, theirs] {
         let (fresh, read) = base(Positions::Learned)
             .load_lora(&lora(2, 1.0, &ALL), &file)

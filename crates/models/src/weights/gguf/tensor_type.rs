@@ -109,7 +109,7 @@ impl TensorType {
         match self {
             Self::F32 => match values.iter().position(|value| !value.is_finite()) {
                 Some(index) => Err(refused(index)),
-                None => Ok(super::super::bytes_of(values)),
+                None => Ok(crate::tensors::bytes_of(values)),
             },
             Self::F16 => halves(|value| {
                 let half = f16::from_f32(value);

@@ -1,7 +1,7 @@
 //! The `config.json` that stands beside weights in GPT-2's layout.
 
 use crate::error::{ModelError, Result};
-use crate::transformer::Transformer;
+use crate::transformer::{Transformer, gpt2::check_architecture};
 use serde::{Deserialize, Serialize};
 
 /// Their name of the GELU's tanh form.
@@ -84,7 +84,7 @@ impl Gpt2Config {
     /// Rotary positions, which GPT-2 does not have.
     pub fn new(model: &Transformer, bos: u32, eos: u32) -> Result<Self> {
         let sizes = model.sizes();
-        super::check_architecture(sizes)?;
+        check_architecture(sizes)?;
         Ok(Self {
             vocab_size: sizes.vocab,
             n_positions: sizes.context,

@@ -1,6 +1,7 @@
 use super::*;
+use crate::transformer::gpt2::{OUTPUT, PREFIX};
 use crate::transformer::{Architecture, TransformerSizes};
-use safetensors::{Dtype, serialize};
+use safetensors::{Dtype, SafeTensors, serialize, tensor::TensorView};
 
 fn model(context: usize, positions: Positions) -> Transformer {
     Transformer::new(TransformerSizes {

@@ -3,8 +3,8 @@
 use super::{Config, EMBEDDING, OUTPUT, PREFIX, Piece, full_name, pieces};
 use crate::error::{ModelError, Result};
 use crate::sequence::SequenceModel;
+use crate::tensors::{append, check, malformed};
 use crate::transformer::Transformer;
-use crate::weights::{append, check, malformed};
 use safetensors::{SafeTensors, tensor::TensorView};
 use std::collections::{HashMap, HashSet};
 

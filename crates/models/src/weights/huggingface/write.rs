@@ -3,8 +3,8 @@
 use super::{Config, Family, full_name, pieces};
 use crate::error::Result;
 use crate::sequence::SequenceModel;
+use crate::tensors::{PYTORCH, bytes_of, describe, file_of, malformed};
 use crate::transformer::Transformer;
-use crate::weights::{PYTORCH, bytes_of, describe, file_of, malformed};
 use serde_json::{Map, Value, json};
 
 /// The tensors as F32, adapters added to what they adapt: pairs of a file name and its content. Files hold at most `max_bytes` of

@@ -3,8 +3,8 @@
 use super::config::Settings;
 use super::{Blocks, MODEL_FILE};
 use crate::error::{ModelError, Result, check_count};
+use crate::tensors::{append, check, malformed};
 use crate::transformer::{BlockMatrix, LoraSpec};
-use crate::weights::{append, check, malformed};
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -263,8 +263,8 @@ mod tests {
     use super::*;
     use crate::sequence::SequenceModel;
     use crate::spec::ModelSpec;
+    use crate::tensors::bytes_of;
     use crate::transformer::Transformer;
-    use crate::weights::bytes_of;
     use safetensors::serialize;
     use safetensors::tensor::{Dtype, TensorView};
 
