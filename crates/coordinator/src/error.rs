@@ -1,5 +1,7 @@
 //! The errors of the coordinator. Each variant names the key or the round, what was expected and what was found.
 
+pub(crate) mod check;
+
 use undertone_present::numbers::upper_bound;
 
 /// Result of this crate's functions.

@@ -19,6 +19,7 @@ mod validate;
 use serde::{Deserialize, Serialize};
 use undertone_models::ModelSpec;
 
+pub use crate::error::check::at_least_one;
 pub use aggregation::{AggregationConfig, DropoutConfig, GraphConfig, SumName};
 pub use cohort::{CohortConfig, CohortSize};
 pub use duration::{NotASpan, Span};
@@ -31,8 +32,7 @@ pub use service::{
     ServiceConfig,
 };
 pub use undertone_local::{Algorithm, Batching, UserSettings};
-pub use validate::{at_least_one, check_initial_model, folder_name, trained_here};
-pub(crate) use validate::{positive, require};
+pub use validate::{check_initial_model, folder_name, trained_here};
 
 /// A training task: the model, the sampling of users, their computation, and the noise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -3,8 +3,8 @@
 use undertone_accounting::participation::{Gap, Participation};
 
 use super::ParticipationKey;
+use crate::error::check::require;
 use crate::error::{CoordinatorError, Result};
-use crate::task::require;
 use undertone_mechanisms::draws;
 
 /// One random order of all users, cut into as many cohorts as an epoch has rounds. Round `t` has cohort `t mod b`, so a

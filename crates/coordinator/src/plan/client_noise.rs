@@ -4,8 +4,9 @@ use undertone_accounting::participation::Participation;
 use undertone_accounting::{Accountant, Adjacency, Delta, Event, Recipe};
 use undertone_aggregation::{Encoding, EncodingSize};
 
+use crate::error::check::require;
 use crate::error::{CoordinatorError, Result};
-use crate::task::{TaskConfig, require};
+use crate::task::TaskConfig;
 
 /// The noise that clients add, each a part of it, independent in each round.
 ///

@@ -5,8 +5,8 @@ use undertone_mechanisms::SamplerDistance;
 use undertone_present::numbers::upper_bound;
 
 use super::{Basis, PrivacyPlan};
+use crate::error::check::positive;
 use crate::error::{CoordinatorError, Result};
-use crate::task::positive;
 
 /// The budget of a population for all of its tasks: trainings, evaluations and counts.
 ///

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use undertone_aggregation::EncodingConfig;
 use undertone_secagg::{ThreatModel, assurance::Assumptions};
 
-use super::validate::{at_least_one, exclude, positive, require};
 use super::{ClipConfig, TaskConfig};
+use crate::error::check::{at_least_one, exclude, positive, require};
 use crate::error::{CoordinatorError, Result};
 use crate::sampling::Sampling;
 

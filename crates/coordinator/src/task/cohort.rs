@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::validate::{at_least_one, positive, require};
 use super::{Algorithm, TaskConfig};
+use crate::error::check::{at_least_one, positive, require};
 use crate::error::{CoordinatorError, Result};
 use crate::participation::timers::TimersConfig;
 use crate::sampling::Sampling;

@@ -2,8 +2,8 @@
 
 use undertone_local::Algorithm;
 
-use super::validate::{exclude, require};
 use super::{AccountantName, ClipConfig, TaskConfig};
+use crate::error::check::{exclude, require};
 use crate::error::{CoordinatorError, Result};
 use crate::sampling::Sampling;
 

@@ -12,8 +12,9 @@ use undertone_secagg::assurance::Assumptions;
 use undertone_secagg::{Digest32, ThreatModel};
 use undertone_text::TextRules;
 
-use super::validate::{at_least_one, check_initial_model, positive, require, trained_here};
+use super::validate::{check_initial_model, trained_here};
 use super::{ClipConfig, IdentityLevel, LedgerPlace, ServiceConfig, SumName, TaskConfig};
+use crate::error::check::{at_least_one, positive, require};
 use crate::error::{CoordinatorError, Result};
 use crate::plan::{Begun, Population, PrivacyPlan};
 use crate::sampling::Sampling;

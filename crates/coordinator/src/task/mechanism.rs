@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use undertone_mechanisms::Objective;
 use undertone_mechanisms::optimize::Kind;
 
-use super::validate::{at_least_one, exclude, require};
 use super::{AccountantName, Algorithm, ClipConfig, PrivacyConfig, TaskConfig};
+use crate::error::check::{at_least_one, exclude, require};
 use crate::error::{CoordinatorError, Result};
 use crate::participation::policy::Enforcement;
 use crate::sampling::Sampling;

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::duration::Span;
-use super::validate::{positive, require};
 use crate::error::Result;
+use crate::error::check::{positive, require};
 
 /// Max sessions of an attempt over its report goal.
 pub(crate) const MAX_OVER_SELECTION: f64 = 4.0;

@@ -3,6 +3,7 @@
 use undertone_models::ModelSpec;
 
 use super::{Algorithm, Batching, ClipConfig, EstimatorConfig, OptimizerConfig, ServerConfig, TaskConfig};
+use crate::error::check::{at_least_one, below_one, open_unit, positive, require};
 use crate::error::{CoordinatorError, Result};
 
 impl TaskConfig {
@@ -268,47 +269,6 @@ fn adam(beta1: f64, beta2: f64, epsilon: f64) -> Result<()> {
 pub fn folder_name(name: &str) -> Result<()> {
     let refused = name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']);
     require(!refused, "name", "a folder name", format!("{name:?}"))
-}
-
-/// Refuses a value unless `holds`.
-pub(crate) fn require(holds: bool, key: &str, expected: impl Into<String>, got: impl ToString) -> Result<()> {
-    match holds {
-        true => Ok(()),
-        false => Err(CoordinatorError::value(key, expected, got)),
-    }
-}
-
-/// Refuses a key that the rest of the configuration rules out, where it is given.
-pub(super) fn exclude(given: bool, key: &str, reason: &str) -> Result<()> {
-    match given {
-        true => Err(CoordinatorError::conflict(key, reason)),
-        false => Ok(()),
-    }
-}
-
-pub(crate) fn positive(key: &str, value: f64) -> Result<()> {
-    require(
-        value > 0.0 && value.is_finite(),
-        key,
-        "a finite number above 0",
-        value,
-    )
-}
-
-fn open_unit(key: &str, value: f64) -> Result<()> {
-    require(value > 0.0 && value < 1.0, key, "a number in (0, 1)", value)
-}
-
-fn below_one(key: &str, value: f64) -> Result<()> {
-    require((0.0..1.0).contains(&value), key, "a number in [0, 1)", value)
-}
-
-/// Refuses zero.
-///
-/// # Errors
-/// [`CoordinatorError::ConfigValue`] naming the key.
-pub fn at_least_one(key: &str, value: usize) -> Result<()> {
-    require(value > 0, key, "at least 1", value)
 }
 
 /// Refuses a model that another program trains.

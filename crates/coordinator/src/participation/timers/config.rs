@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::task::{at_least_one, positive, require};
+use crate::error::check::{at_least_one, positive, require};
 
 /// Seconds of an hour.
 pub(super) const HOUR: f64 = 3600.0;

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use undertone_local::{Algorithm, Batching};
 use undertone_models::ModelSpec;
 
-use super::super::validate::exclude;
 use super::super::{
     AggregationConfig, ClipConfig, CohortConfig, EstimatorConfig, ParticipationConfig, PrivacyConfig,
     SchedulePoint, ServerConfig, ServiceConfig, TaskConfig, UserSettings,
 };
 use super::{TaskFile, TaskPurpose, TaskVocabulary, TextRules};
+use crate::error::check::exclude;
 use crate::error::{CoordinatorError, Result};
 
 /// The text of a task file. The canonical form has these fields in this order, so the order is part of the format.
