@@ -16,6 +16,7 @@ use crate::stream::{NoiseStream, StreamShape};
 use crate::workload::Workload;
 
 pub(crate) mod correlated;
+pub(crate) mod independent;
 mod largest_row;
 mod reach;
 #[cfg(test)]

@@ -45,7 +45,6 @@ pub(crate) mod blt;
 mod coefficients;
 pub(crate) mod dense;
 pub(crate) mod identity;
-pub(crate) mod independent;
 pub(crate) mod inverse_toeplitz;
 pub(crate) mod normalised_blt;
 pub(crate) mod normalised_inverse_toeplitz;
