@@ -1,7 +1,9 @@
 //! The accountant: a value that composes events.
 
+mod best_recipe;
 mod curves;
 mod excess;
+pub(crate) mod guarantee;
 mod limits;
 mod lower;
 

@@ -7,7 +7,7 @@
 mod parameter;
 mod too_many;
 
-use crate::error::ensure;
+use crate::error::{ensure, unreachable};
 pub use crate::search::{Bisection, Precision, excess};
 use crate::{
     Accountant, AccountingError, Delta, Epsilon, Event, NoiseMultiplier, Recipe, SamplingProbability,
@@ -410,19 +410,4 @@ fn composed(event: &Event, rounds: u64, by: By) -> Result<Accountant, Accounting
     let mut accountant = Accountant::new(by.recipe());
     accountant.compose(event, rounds)?;
     Ok(accountant)
-}
-
-pub(crate) fn unreachable(
-    quantity: &'static str,
-    (epsilon, delta): (Epsilon, Delta),
-    best_epsilon: f64,
-    at: f64,
-) -> AccountingError {
-    AccountingError::Unreachable {
-        quantity,
-        target_epsilon: epsilon.get(),
-        delta: delta.get(),
-        best_epsilon,
-        at,
-    }
 }

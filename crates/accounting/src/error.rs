@@ -1,6 +1,6 @@
 use std::borrow::Cow;
 
-use crate::{Adjacency, Recipe};
+use crate::{Adjacency, Delta, Epsilon, Recipe};
 
 /// Everything that can go wrong in this crate.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -249,5 +249,27 @@ pub(crate) fn ensure(
         Ok(got)
     } else {
         Err(out_of_range(quantity, expected, got))
+    }
+}
+
+/// A Renyi order: a finite number above 1.
+pub(crate) fn finite_order(order: f64) -> Result<f64, AccountingError> {
+    let holds = order.is_finite() && order > 1.0;
+    ensure(holds, "order", "a finite number > 1", order)
+}
+
+/// [`AccountingError::Unreachable`], to be returned.
+pub(crate) fn unreachable(
+    quantity: &'static str,
+    (epsilon, delta): (Epsilon, Delta),
+    best_epsilon: f64,
+    at: f64,
+) -> AccountingError {
+    AccountingError::Unreachable {
+        quantity,
+        target_epsilon: epsilon.get(),
+        delta: delta.get(),
+        best_epsilon,
+        at,
     }
 }

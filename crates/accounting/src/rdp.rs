@@ -11,7 +11,7 @@ mod without_replacement;
 
 pub use orders::default_orders;
 
-use crate::error::{ensure, without_noise};
+use crate::error::{finite_order, without_noise};
 use crate::{AccountingError, Adjacency, Event, event};
 
 /// Renyi divergence of one `event` at each of `orders` (all > 1), under the relation it is stated for; the larger
@@ -155,9 +155,3 @@ fn curve_of(event: &Event, adjacency: Adjacency, orders: &[f64]) -> Result<Vec<f
 
 /// Outcomes rarer than this may be left out of a pair, and then make its divergences infinite.
 const LOG_TAIL: f64 = -1e5;
-
-/// A Renyi order: a finite number above 1.
-pub(crate) fn finite_order(order: f64) -> Result<f64, AccountingError> {
-    let holds = order.is_finite() && order > 1.0;
-    ensure(holds, "order", "a finite number > 1", order)
-}

@@ -3,9 +3,8 @@
 use std::f64::consts::SQRT_2;
 
 use super::success_probability;
-use crate::calibrate::unreachable;
 use crate::discrete::{at_least_one, positive};
-use crate::error::ensure;
+use crate::error::{ensure, unreachable};
 use crate::{AccountingError, Delta, Epsilon};
 
 /// Noise `(Bin(N, p) - N p) s` on every coordinate.

@@ -1,7 +1,7 @@
 //! Calibration of any parameter of any composition.
 
-use super::{By, Precision, TooMany, precision, started, unreachable};
-use crate::error::out_of_range;
+use super::{By, Precision, TooMany, precision, started};
+use crate::error::{out_of_range, unreachable};
 use crate::search::Bisection;
 use crate::{Accountant, AccountingError, Adjacency, Delta, Epsilon, Event, Recipe};
 

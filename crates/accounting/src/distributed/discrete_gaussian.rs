@@ -9,8 +9,7 @@ use std::f64::consts::PI;
 use super::RoundedSensitivity;
 use crate::AccountingError;
 use crate::discrete::{at_least_one, positive};
-use crate::error::ensure;
-use crate::rdp::finite_order;
+use crate::error::{ensure, finite_order};
 
 /// Discrete Gaussian noise of each of many clients on a grid; its sum is close to, but not itself, a discrete Gaussian.
 #[derive(Debug, Clone, Copy, PartialEq)]

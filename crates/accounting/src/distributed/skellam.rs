@@ -7,7 +7,7 @@
 use super::RoundedSensitivity;
 use crate::AccountingError;
 use crate::discrete::positive;
-use crate::rdp::finite_order;
+use crate::error::finite_order;
 
 /// Skellam noise on a grid. The noise of any number of clients adds up to it exactly, so only the total matters.
 #[derive(Debug, Clone, Copy, PartialEq)]

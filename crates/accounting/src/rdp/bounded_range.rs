@@ -12,7 +12,7 @@
 //! The two-point pair: Dong, Durfee, Rogers, "Optimal Differential Privacy Composition for Exponential Mechanisms" (2020),
 //! Lemma 3.2. The closed form is ours; at small `epsilon` it is `a epsilon^2 / 8`, the bound of Cesar and Rogers (2021).
 
-use super::finite_order;
+use crate::error::finite_order;
 use crate::special::ln_1m_exp;
 use crate::{AccountingError, Epsilon};
 

@@ -3,9 +3,9 @@
 //! # Source
 //! Mironov, "Renyi Differential Privacy" (2017), Proposition 6.
 
-use super::finite_order;
 use crate::AccountingError;
 use crate::discrete::positive;
+use crate::error::finite_order;
 use crate::special::{LogSum, ln_1p_exp};
 
 /// Divergence at `order` (> 1) of Laplace noise of `scale` = noise scale / L1 sensitivity.

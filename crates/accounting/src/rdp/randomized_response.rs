@@ -4,9 +4,9 @@
 //! The definition of the divergence, on the probabilities of
 //! [`discrete::randomized_response`](crate::discrete::randomized_response).
 
-use super::finite_order;
 use crate::AccountingError;
 use crate::discrete::randomized_response::buckets;
+use crate::error::finite_order;
 use crate::special::{LogSum, ln_1p_exp, log_power_gap};
 
 /// Divergence at `order` (> 1) when the one true bucket is exchanged for another.

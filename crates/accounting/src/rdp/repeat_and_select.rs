@@ -6,10 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{conversion, finite_order};
+use super::conversion;
 use crate::AccountingError;
 use crate::discrete::positive;
-use crate::error::ensure;
+use crate::error::{ensure, finite_order};
 use crate::search::first_true;
 use crate::special::{ln_1m_exp, ln_1p_exp, ln_expm1};
 

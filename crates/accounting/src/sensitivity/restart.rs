@@ -5,9 +5,8 @@
 //! across their borders.
 
 use super::tree::{self, TreeSensitivity};
-use crate::error::ensure;
+use crate::error::{ensure, finite_order};
 use crate::participation::{Participation, positive};
-use crate::rdp::finite_order;
 use crate::sensitivity::SquaredSensitivity;
 use crate::{AccountingError, NoiseMultiplier};
 
