@@ -22,6 +22,7 @@
 mod buffers;
 mod combine;
 mod compose;
+mod composition;
 mod connect_the_dots;
 mod convolve;
 mod discretize;
@@ -40,7 +41,8 @@ mod spectrum;
 mod tail_split;
 mod tilt_search;
 
+pub(crate) use composition::Composition;
 pub(crate) use discretize::Bound;
 pub(crate) use mixture::GaussianMixtures;
 pub(crate) use pair::Pair;
-pub(crate) use query::{ACCURACY, Composition};
+pub(crate) use query::ACCURACY;

@@ -151,9 +151,9 @@ fn trim(lattice: &mut Lattice, allowance: Allowance, wrapped: &mut Wrapped) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::composition::Composition;
     use super::super::mixture::GaussianMixtures;
     use super::super::pair::Pair;
-    use super::super::query::Composition;
     use crate::discrete::{self, Outcomes};
     use crate::special::ln_normal_cdf;
     use proptest::prelude::*;

@@ -2,11 +2,11 @@
 
 use super::combine::{Summand, combine};
 use super::compose::{self, Allowance, Wrapped};
+use super::composition::COARSE;
 use super::discretize::{Atom, Atoms, Bound};
 use super::lattice::{Cut, Lattice, WHOLE};
 use super::loss_range::{Moments, Sum, Tails};
 use super::pair::{Pair, Resolution};
-use super::query::COARSE;
 use super::readout::Total;
 use super::tail_split::{Parted, Term};
 use super::tilt_search::{Direction, NOISE, Outline, Pass, spare};

@@ -3,9 +3,9 @@
 //! Any event of the outputs says `delta >= P(event) - e^epsilon Q(event)`. Here it is "each release has a loss above its threshold", or "at
 //! least so many of the releases have". Their probabilities are products and binomial tails, known as logarithms.
 
+use super::composition::Composition;
 use super::mixture::{Component, GaussianMixtures};
 use super::pair::Pair;
-use super::query::Composition;
 use crate::binomial;
 use crate::discrete::Outcomes;
 use crate::special::{LogSum, ln_1m_exp, ln_expm1, ln_normal_cdf, sampled_loss};

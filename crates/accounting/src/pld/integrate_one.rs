@@ -1,7 +1,7 @@
 //! One release alone: integrated, not composed.
 
+use super::composition::MIN_LOG_DELTA;
 use super::mixture::GaussianMixtures;
-use super::query::MIN_LOG_DELTA;
 use crate::{Epsilon, NoiseMultiplier, gaussian};
 
 /// One release of a pair of Gaussian mixtures.

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 
+use super::composition::{COARSE, Composition, Solve};
 use super::convolve::Convolution;
 use super::discretize::Bound;
 use super::integrate_one::SingleRelease;
@@ -10,36 +11,16 @@ use super::readout::{Readout, Total};
 use super::tilt_search::{Direction, Outline};
 use crate::special::LogSum;
 
-/// Relative accuracy of epsilon aimed at: of the upper bound, of the lower bound, and of a first look.
+/// Relative accuracy of epsilon aimed at: of the upper bound, and of the lower bound.
 pub(crate) const ACCURACY: f64 = 8e-7;
 const LOWER: f64 = 4e-7;
 /// Up to so many releases of several pairs are composed in one level, and an upper bound is finer by this factor.
 const FEW_RELEASES: u64 = 24;
 const FINER: f64 = 16.0;
-pub(super) const COARSE: f64 = 5e-4;
 /// A lower bound looks at so many releases at most. Each one is rounded down, so the windows of more would outgrow the longest transform.
 const MAX_LOWER_RELEASES: u64 = 1 << 34;
-/// No delta below this is told apart from zero: the smallest normal number is e^-708.
-pub(super) const MIN_LOG_DELTA: f64 = -800.0;
-
-/// Pairs with how often each is composed.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Composition {
-    pub(super) parts: Vec<(Pair, u64)>,
-}
-
-/// The number to solve for: the smallest epsilon at `ln delta`, or `ln delta` at an epsilon.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Solve {
-    LogDelta(f64),
-    Epsilon(f64),
-}
 
 impl Composition {
-    pub(crate) fn push(&mut self, pair: Pair, count: u64) {
-        self.parts.push((pair, count));
-    }
-
     /// The sum of the largest losses: the epsilon of basic composition, at delta zero (`+inf` where none is finite).
     fn pure_epsilon(&self) -> f64 {
         let largest = |(pair, count): &(Pair, u64)| {

@@ -2,9 +2,9 @@
 
 use super::buffers::Buffer;
 use super::compose::Wrapped;
+use super::composition::Solve;
 use super::discretize::Bound;
 use super::lattice::Lattice;
-use super::query::Solve;
 use super::tail_split::Term;
 use crate::special::LogSum;
 

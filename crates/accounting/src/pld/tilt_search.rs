@@ -4,10 +4,10 @@
 
 use std::ops::RangeInclusive;
 
+use super::composition::{COARSE, Composition, MIN_LOG_DELTA, Solve};
 use super::discretize::Bound;
 use super::loss_range::Probe;
 use super::pair::Pair;
-use super::query::{COARSE, Composition, MIN_LOG_DELTA, Solve};
 use super::tail_split::{EXPECTED, Parted, Term, WORTH};
 use crate::search::minimum;
 
