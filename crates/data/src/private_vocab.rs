@@ -2,7 +2,7 @@
 //!
 //! Every user votes for at most `max_words_per_user` distinct words with equal weights of L2 norm 1. Gaussian noise is added to
 //! the sum of each word that has a vote, sums up to a threshold are dropped, and the words with the largest noisy sums
-//! are the vocabulary. See `docs/guide/data.md` for the choices behind it.
+//! are the vocabulary. See `docs/guide/data-tools.md` for the choices behind it.
 
 mod record;
 #[cfg(test)]

@@ -162,7 +162,7 @@ impl Collector {
 }
 
 /// One user's votes: all words, or a uniform choice. A user's most frequent words would be the better votes one by
-/// one, but everybody casts those, and they pass anyway: the choice reaches more words (measured in `docs/guide/data.md`).
+/// one, but everybody casts those, and they pass anyway: the choice reaches more words (measured in `docs/guide/data-tools.md`).
 ///
 /// PRIVACY: the choice follows from the user's own name and text. Were it to depend on anything of others, even on the
 /// order in which words were first seen, one user could move the votes of many.

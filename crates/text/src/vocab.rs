@@ -115,7 +115,7 @@ impl Vocab {
         }
     }
 
-    /// Reads the bytes of a Hugging Face `tokenizer.json`, of the parts that `docs/guide/data.md` lists. Truncation and padding that
+    /// Reads the bytes of a Hugging Face `tokenizer.json`, of the parts that `docs/guide/data-tools.md` lists. Truncation and padding that
     /// it asks for are left out, and text that spells a special token is text.
     ///
     /// `bos` and `eos` are the tokens that stand for the start and the end of a text (one may be both, as in GPT-2). Without them

@@ -17,7 +17,8 @@ pages! {
     a_sum_nobody_sees_the_parts_of: "docs/guide/a-sum-nobody-sees-the-parts-of.md", "";
     audit: "docs/guide/audit.md", "";
     dashboard: "docs/guide/dashboard.md", "";
-    data: "docs/guide/data.md", "
+    data: "docs/guide/data.md", "";
+    data_tools: "docs/guide/data-tools.md", "
         git init -q my-repository
         git -C my-repository -c user.name=ada -c user.email=ada@example.org commit -q --allow-empty -m 'Read the table. Then sort the rows by time.'
         posts public-docs.jsonl 40 user_id text

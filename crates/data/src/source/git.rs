@@ -342,7 +342,7 @@ fn read_log(
 
 /// Drops lines that name people or machines: `Signed-off-by:` and its kind, `Change-Id:`, and any line with an address.
 fn without_trailers(message: &str) -> String {
-    // PRIVACY: best effort. Names inside sentences stay; docs/guide/data.md says so.
+    // PRIVACY: best effort. Names inside sentences stay; docs/guide/data-tools.md says so.
     let mut kept = String::with_capacity(message.len());
     for line in message.lines().filter(|line| !is_trailer(line)) {
         kept.push_str(line);
