@@ -265,6 +265,8 @@ fn judge_tree() -> Vec<String> {
     let root = root();
     let mut paths = vec![root.join("README.md")];
     files(&root.join("docs"), "md", &mut paths);
+    let of_crates = super::crates().map(|folder| folder.join("README.md"));
+    paths.extend(of_crates.filter(|page| page.exists()));
     for folder in ["crates", "lab", "tools", "python"] {
         files(&root.join(folder), "rs", &mut paths);
     }
