@@ -4,6 +4,10 @@
 pages! {
     readme: "README.md", "
         posts posts.jsonl 2000 user_id text
+        undertone data prose ~/.cargo/registry/src -o public.jsonl
+    ";
+    commands: "docs/reference/commands.md", "
+        posts posts.jsonl 2000 user_id text
         public_text public.txt
         undertone data import --synthetic --users 30 -o rows.parquet
         undertone data import --synthetic --users 30 --seed 2 -o public.parquet
