@@ -1,6 +1,6 @@
 //! Gates of the repository: rules of the architecture that the compiler does not check.
 //!
-//! Each gate is a function from parsed sources to findings. Its tests plant a violation below a line `#[cfg(test)] mod tests;`, which a
+//! Each gate is a function from parsed sources or pages to findings. Its tests plant a violation below a line `#[cfg(test)] mod tests;`, which a
 //! reader of lines would take for the end of the file, and a near miss that is right. `tests/it` asks each gate about the whole tree.
 //!
 //! The package uses no package of the product, so it is built in seconds.
@@ -9,6 +9,7 @@
 
 mod calls;
 mod circles;
+mod documents;
 mod expectations;
 mod module;
 mod mutants;
@@ -18,6 +19,10 @@ mod source;
 
 pub use calls::{noise_outside_of_the_head, planted_errors, printing};
 pub use circles::{Circle, circles};
+pub use documents::{
+    ARCHITECTURE_WORDS, CHANGELOG_LINES, Page, README_WORDS, links_to_sources, misplaced_invariants,
+    unknown_names,
+};
 pub use expectations::empty_expectations;
 pub use module::{Module, read_crate};
 pub use mutants::{Edit, Mutant, Mutants};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use undertone_gates::{Finding, Source, impurities, noise_outside_of_the_head, planted_errors, printing};
 
 mod circles;
+mod documents;
 mod expectations;
 mod fail_points;
 mod front_pages;
