@@ -34,7 +34,7 @@ const REASONS: [(&str, &str); 4] = [
 ];
 
 /// Tests outside of this one that run the blocks of a page in a language, each with the word by which it names the page.
-const ELSEWHERE: [(&str, &str, &str, &str); 12] = [
+const ELSEWHERE: [(&str, &str, &str, &str); 13] = [
     (
         "README.md",
         "python",
