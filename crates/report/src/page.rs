@@ -9,7 +9,7 @@ use super::summary::{duration, summary, tokens_of, top1};
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
 use undertone_present::PALETTE;
 use undertone_present::numbers::{grouped, number, share, upper_bound};
-use undertone_run::evaluate::HeadWords;
+use undertone_run::metrics::HeadWords;
 use undertone_run::privacy_page;
 
 const STYLE: &str = include_str!("style.css");

@@ -218,7 +218,7 @@ pub fn registry(run_dir: &Path, facts_file: &Path) -> Result<Record> {
             not_tested: verification.notes.iter().map(|note| (*note).to_owned()).collect(),
         },
     };
-    if !undertone_run::publish::is_published(run_dir) {
+    if !undertone_run::public_ledger::is_published(run_dir) {
         write_json(&run_dir.join(REGISTRY_FILE), &record)?;
     }
     Ok(record)

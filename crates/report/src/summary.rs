@@ -3,8 +3,8 @@
 use super::RunData;
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
 use undertone_present::numbers::{grouped, number, share, upper_bound};
-use undertone_run::evaluate::Metrics;
 use undertone_run::metrics::EvaluationRecord;
+use undertone_run::metrics::Metrics;
 
 /// Number of tokens that a run trained on; a service never learns it.
 pub(super) fn tokens_of(run: &RunData) -> Option<u64> {

@@ -1,6 +1,6 @@
 use super::*;
 use undertone_coordinator::record::{GuaranteePoint, GuaranteeRecord, PrivacyReport, SchemaRecord};
-use undertone_run::evaluate::{CommonestPrediction, HeadWords, Metrics};
+use undertone_run::metrics::{CommonestPrediction, HeadWords, Metrics};
 use undertone_run::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
 
 fn guarantee(epsilon: f64) -> GuaranteeRecord {

@@ -5,6 +5,8 @@
 //! written first and named by the checkpoint. No generator state is kept: all randomness is derived from the run's key and the
 //! round.
 
+pub(crate) mod store;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -26,7 +26,7 @@ pub(crate) use load::is_of_session;
 pub(crate) use load::refuse_session;
 pub use load::{Override, RunFile, parse_as, settings_from_value, syntax_error};
 pub use validate::MAX_CANARIES;
-pub(crate) use validate::{MAX_LANE_VALUES, fits_context, token_limits};
+pub(crate) use validate::{fits_context, token_limits};
 
 /// A whole run: its task, its data, its initial model and its seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,6 @@ mod lane;
 mod live;
 mod open;
 pub(crate) mod orders;
-mod plan_inputs;
 pub mod replay;
 mod rounds;
 pub(crate) mod workspace;
@@ -18,16 +17,18 @@ use sha2::{Digest, Sha256};
 use undertone_data::{Corpus, EosTargets, Partition};
 use undertone_models::SequenceModel;
 
+use crate::checkpoint::store::RunStore;
 use crate::config::{EvaluationConfig, EvaluationSplit, RunConfig, RunFile};
 use crate::error::{Result, RunError};
-use crate::evaluate::{EvaluationSet, Metrics, UserCounts};
+use crate::evaluate::{EvaluationSet, UserCounts};
 use crate::files::JsonLines;
 use crate::initial_model;
+use crate::metrics::Metrics;
 use crate::metrics::StartRecord;
 use crate::observer::Observer;
+use crate::plan_inputs::trained_model;
 use crate::ranks::{OneProcess, Ranks};
-use crate::store::RunStore;
-use crate::sweep::SweepStatement;
+use crate::sweep_statement::SweepStatement;
 use undertone_coordinator::cohorts::Cohorts;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::participation::ParticipationKey;
@@ -48,14 +49,7 @@ pub(crate) use crate::files::names::{
 };
 pub use follower::train_as_follower;
 
-pub use plan_inputs::named_strategy;
-pub(crate) use plan_inputs::vocabulary_cost;
-pub(crate) use rounds::{evaluates, shows_epsilon, signal_to_noise};
-pub use workspace::{CORPORA_FOLDER, CorpusProgress, config_digest};
-pub(crate) use workspace::{
-    begun, config_text, mechanism_of, strategy_of, trained_model, trainings_of, vocabulary_of, words_record,
-};
-
+pub use workspace::{CORPORA_FOLDER, CorpusProgress};
 /// The files that a finished run's manifest covers. It does not cover `report.html` and `plots/`, which are drawn from these.
 pub(crate) const FINISHED_FILES: [&str; 17] = [
     CONFIG_FILE,

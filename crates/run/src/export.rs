@@ -11,20 +11,21 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use undertone_coordinator::task::TaskPurpose;
 use undertone_data::{FolderBuilder, Vocab};
-use undertone_models::weights::gguf;
-pub use undertone_models::weights::gguf::TensorType;
-use undertone_models::weights::{self, gpt2, huggingface, peft};
+use undertone_models::weights::{self, gguf, gpt2, huggingface, peft};
 use undertone_models::{ModelSpec, SequenceModel, Transformer};
 
-use crate::driver::workspace::{Trained, trained_model, vocabulary_of};
+use crate::driver::workspace::Trained;
 use crate::error::{Result, RunError};
 use crate::files::names::{
     CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
 use crate::files::{read, read_if_there, vocabulary_file, write_atomic};
-use crate::huggingface::{CONFIG, INDEX};
+use crate::initial_model::huggingface::{CONFIG, INDEX};
 use crate::initial_model::{Description, GPT2_CONFIG, description_of, trainings_of};
 use crate::language::special_tokens::{self, TOKENIZER_SETTINGS};
+use crate::plan_inputs::{trained_model, vocabulary_of};
+
+pub use undertone_models::weights::gguf::TensorType;
 
 /// Names and shapes of an exported model's tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use self::names::MAX_LANE_VALUES;
 use self::names::{
     AUDIT_FILE, COINS_FILE, CONFIG_FILE, JOURNAL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE,
     MANIFEST_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, PUBLIC_LEDGER_FILE,
     REPLAYS_FILE, SWEEP_FILE, TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
-use crate::config::MAX_LANE_VALUES;
 use crate::error::{Result, RunError};
 
 pub(crate) use lines::JsonLines;

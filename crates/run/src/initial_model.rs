@@ -2,6 +2,8 @@
 
 mod adapters;
 mod file;
+pub(crate) mod huggingface;
+pub(crate) mod local_sources;
 mod source;
 
 use std::path::Path;

@@ -7,7 +7,7 @@
 //! | [`config`] | the run file |
 //! | [`train`], [`RunOptions`], [`Observer`] | a run from its file to its directory, and its observer |
 //! | [`verify`] | the claims of a directory, made again from its files |
-//! | [`session`] | a training whose updates another program computes |
+//! | [`session`], [`session_config`] | a training whose updates another program computes, and its settings |
 //! | [`source`] | the sums of a run: cores, processes, simulated secure sums |
 //! | [`checkpoint`] | the state between two rounds |
 //! | [`ledger`], [`metrics`], [`manifest`] | the files of a run directory |
@@ -17,10 +17,10 @@
 //! | [`evaluate()`](evaluate()), [`evaluate`](mod@evaluate) | the predictions of a model on held-out users |
 //! | [`personalize`] | what the text of a user does to a trained model |
 //! | [`language`] | predictions and text of a trained model |
-//! | [`export`], [`publish`] | a model for other programs, and a release for strangers |
+//! | [`export`], [`publish`], [`public_ledger`] | a model for other programs, and a release for strangers with its ledger |
 //! | [`privacy_page`] | the privacy report as Markdown |
-//! | [`audit`], [`membership`], [`likelihood`], [`replay`] | the record of an audit, attacks on a model, and the replay of rounds |
-//! | [`sweep`] | the statement of a private sweep |
+//! | [`audit`], [`membership`], [`likelihood`], [`replay`], [`replays`] | the record of an audit, attacks on a model, the replay of rounds and its result |
+//! | [`sweep_statement`], [`sweep`] | the statement of a private sweep, and the measure of its candidates |
 //! | [`ranks`] | the processes of one run |
 //! | [`task`] | tasks of the federated service as files |
 //! | [`RunError`] | the errors, which name a file or a key |
@@ -44,38 +44,38 @@ mod error;
 pub mod evaluate;
 pub mod export;
 pub mod files;
-mod huggingface;
 pub mod initial_model;
-mod json_number;
 mod lane;
 pub mod language;
 pub mod ledger;
 pub mod likelihood;
-mod live;
-mod local_sources;
 pub mod manifest;
 pub mod membership;
 pub mod metrics;
 mod observer;
 pub mod personalize;
+pub(crate) mod plan_inputs;
 pub mod pretrain;
 pub mod privacy_page;
+pub mod public_ledger;
 pub mod publish;
 pub mod ranks;
 pub mod read;
+pub mod replays;
 pub mod session;
+pub mod session_config;
 pub mod source;
-mod store;
 pub mod sweep;
+pub mod sweep_statement;
 pub mod task;
 pub mod verify;
 mod work_items;
 
 pub use driver::{
-    CORPORA_FOLDER, CorpusProgress, RunOptions, Summary, config_digest, evaluate, evaluate_users,
-    example_counts, named_strategy, randomness, replay, train, train_as_follower, train_as_leader,
-    train_candidate,
+    CORPORA_FOLDER, CorpusProgress, RunOptions, Summary, evaluate, evaluate_users, example_counts,
+    randomness, replay, train, train_as_follower, train_as_leader, train_candidate,
 };
 pub use engine::longest_example;
 pub use error::{Result, RunError};
 pub use observer::{Observer, Silent};
+pub use plan_inputs::{config_digest, named_strategy};

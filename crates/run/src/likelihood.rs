@@ -12,11 +12,12 @@ use undertone_local::batch;
 use undertone_models::{ModelSpec, PackedBatch, SequenceModel, SequenceWorker, StateMode};
 
 use crate::config::RunFile;
-use crate::driver::{Finished, trained_model};
+use crate::driver::Finished;
 use crate::error::{Result, RunError};
 use crate::evaluate::BATCH;
 use crate::initial_model;
 use crate::observer::Silent;
+use crate::plan_inputs::trained_model;
 use crate::work_items::work_items;
 
 /// Takes the sequence, the target, the logits and their normalizer of one row.

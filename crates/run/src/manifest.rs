@@ -11,8 +11,7 @@ use crate::error::{Result, RunError};
 use crate::files;
 use undertone_present::numbers::hex;
 
-/// The digests of the other files of a finished run.
-pub const MANIFEST_FILE: &str = "manifest.json";
+pub use crate::files::names::MANIFEST_FILE;
 
 /// Digests of the files of a finished run. The report is not among them: it is made from the others and can be made again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

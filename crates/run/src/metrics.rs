@@ -5,6 +5,8 @@
 //! PRIVACY: only the parameters are a differentially private release. Metrics contain exact statistics of the cohort (sizes,
 //! norms, losses) and belong to the operator of the training.
 
+mod json_number;
+
 use serde::{Deserialize, Serialize};
 
 use undertone_coordinator::identity::ParameterCounts;
@@ -92,7 +94,7 @@ pub struct RoundRecord {
     pub tokens: Option<u64>,
     /// Mean training loss (nats per token) over all local steps.
     #[serde(
-        with = "crate::json_number::optional",
+        with = "json_number::optional",
         default,
         skip_serializing_if = "Option::is_none"
     )]
@@ -109,7 +111,7 @@ pub struct RoundRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_norms: Option<Histogram>,
     /// L2 norm of the released (noised) average update.
-    #[serde(with = "crate::json_number")]
+    #[serde(with = "json_number")]
     pub release_norm: f64,
     /// Noise standard deviation per coordinate of the average; 0 when not private.
     pub noise_std: f64,
@@ -164,7 +166,7 @@ pub struct EvaluationRecord {
     /// Seconds of training so far (evaluation excluded).
     pub train_seconds: f64,
     /// The measures.
-    pub metrics: crate::evaluate::Metrics,
+    pub metrics: Metrics,
 }
 
 /// A histogram with explicit bin edges (`edges.len() == counts.len() + 1`).
@@ -174,4 +176,95 @@ pub struct Histogram {
     pub edges: Vec<f64>,
     /// Count per bin.
     pub counts: Vec<u64>,
+}
+
+/// The measures of one evaluation.
+///
+/// Files of older versions lack the standard errors, `users`, `commonest_prediction` and `sample`.
+///
+/// # Source
+/// \[DPLM\] Appendix B (AccuracyTop1) and Table 3 (head words).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Metrics {
+    /// AccuracyTop1: fraction of targets for which the likeliest word is right. Candidates are the words (and EOS where EOS is
+    /// a target), as on a keyboard, which never offers UNK. A target outside the vocabulary is always a mistake.
+    pub top1: f64,
+    /// Fraction of targets among the three likeliest candidates, with the same rule for targets outside the vocabulary.
+    pub top3: f64,
+    /// Fraction of targets among the five likeliest candidates, with the same rule.
+    pub top5: f64,
+    /// Top-1 when every id is a candidate, UNK, BOS and EOS among them: predicting UNK is then always a mistake.
+    pub top1_all_ids: f64,
+    /// Top-1 over the targets inside the vocabulary alone; `None` when there are none.
+    pub in_vocab_top1: Option<f64>,
+    /// Exponential of the mean loss over all targets, UNK taken as a word; infinite where it is beyond an `f64`.
+    #[serde(with = "json_number")]
+    pub perplexity: f64,
+    /// Number of targets.
+    pub targets: u64,
+    /// Number of targets outside the vocabulary.
+    pub out_of_vocabulary: u64,
+    /// Number of users with a target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub users: Option<u64>,
+    /// Standard error of `top1` over users: a sum over independent people. `None` with one user, as are the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top1_standard_error: Option<f64>,
+    /// Standard error of `top3`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top3_standard_error: Option<f64>,
+    /// Standard error of `top5`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top5_standard_error: Option<f64>,
+    /// Standard error of `top1_all_ids`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top1_all_ids_standard_error: Option<f64>,
+    /// Standard error of `in_vocab_top1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_vocab_top1_standard_error: Option<f64>,
+    /// Standard error of the mean loss, the logarithm of `perplexity`.
+    #[serde(
+        with = "json_number::optional",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub loss_standard_error: Option<f64>,
+    /// The candidate that was most often the likeliest one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commonest_prediction: Option<CommonestPrediction>,
+    /// The measures on the first of these users, those that the evaluations during a run read; `None` where they are all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Box<Metrics>>,
+    /// Histograms of the top ten predictions that are among the most frequent words; only on request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_words: Option<HeadWords>,
+}
+
+impl Metrics {
+    /// The measures on the users that all evaluations of a run read: a point of its curve.
+    #[must_use]
+    pub fn on_curve(&self) -> &Self {
+        self.sample.as_deref().unwrap_or(self)
+    }
+}
+
+/// A prediction and how often it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CommonestPrediction {
+    /// The id of the prediction.
+    pub id: u32,
+    /// The fraction of targets for which it was the likeliest candidate.
+    pub share: f64,
+}
+
+/// Histograms of how many of the ten likeliest predictions are among the `n` most frequent words: bin `i` counts the
+/// predictions with `i` of them, `0..=10`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct HeadWords {
+    /// `n = 10`.
+    pub top10: Vec<u64>,
+    /// `n = 50`.
+    pub top50: Vec<u64>,
+    /// `n = 100`.
+    pub top100: Vec<u64>,
 }

@@ -4,7 +4,6 @@
 //! people. A value in it was written by a person for strangers, or computed from releases. Nothing in it is made from a private file but
 //! `ledger.public.jsonl`, which is made from `ledger.jsonl`, and the rounds of canaries in `lane.json`.
 
-mod ledger;
 mod public;
 
 use std::path::{Path, PathBuf};
@@ -13,49 +12,10 @@ use serde::Serialize;
 
 use crate::error::{Result, RunError};
 use crate::files;
-use crate::files::names::{
-    CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE, MODEL_FILE,
-    PRIVACY_FILE, PRIVACY_PAGE, PUBLIC_LEDGER_FILE, REPLAYS_FILE, SERVICE_FILE, SOURCE_FILE, SWEEP_FILE,
-    TASK_FILE, TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
-};
+use crate::files::names::{LEDGER_FILE, PUBLIC_LEDGER_FILE};
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
+use crate::public_ledger::{self, PUBLIC_FILES, PUBLIC_TASK_FILES, by_schema, is_published};
 use crate::verify::{self, Verification};
-use undertone_coordinator::task::TaskConfig;
-
-pub(crate) use ledger::{PublicEntry, read as read_ledger};
-
-/// The files of a published run, which its manifest covers.
-pub(crate) const PUBLIC_FILES: [&str; 16] = [
-    CONFIG_FILE,
-    INITIAL_MODEL_FILE,
-    LANE_FILE,
-    LANE_VALUES_FILE,
-    PUBLIC_LEDGER_FILE,
-    MECHANISM_FILE,
-    MODEL_FILE,
-    PRIVACY_FILE,
-    PRIVACY_PAGE,
-    REPLAYS_FILE,
-    SOURCE_FILE,
-    SWEEP_FILE,
-    TOKENIZER_FILE,
-    TOKENIZER_PRIVACY_FILE,
-    VOCAB_FILE,
-    VOCAB_PRIVACY_FILE,
-];
-
-/// The files of a published task of the service.
-pub(crate) const PUBLIC_TASK_FILES: [&str; 9] = [
-    TASK_FILE,
-    INITIAL_MODEL_FILE,
-    PUBLIC_LEDGER_FILE,
-    MECHANISM_FILE,
-    MODEL_FILE,
-    PRIVACY_FILE,
-    PRIVACY_PAGE,
-    SERVICE_FILE,
-    VOCAB_FILE,
-];
 
 /// A published folder.
 #[derive(Debug, Serialize)]
@@ -66,17 +26,6 @@ pub struct Published {
     pub files: Vec<String>,
     /// The verification of the folder, made from its files alone.
     pub verification: Verification,
-}
-
-/// `true` for a folder that [`publish`] made.
-#[must_use]
-pub fn is_published(folder: &Path) -> bool {
-    files::exists(&folder.join(PUBLIC_LEDGER_FILE))
-}
-
-/// `true` if the guarantee of a task rests on a participation schema. Then it holds even if everybody knows who took part.
-pub(crate) fn by_schema(task: &TaskConfig) -> bool {
-    task.encoding_is_noisy() || (task.privacy.as_ref()).is_some_and(|privacy| privacy.mechanism.is_some())
 }
 
 /// Copies the release of a finished run or session, or of an exported task, to a new folder.
@@ -149,8 +98,8 @@ fn fill(run_dir: &Path, folder: &Path) -> Result<Vec<String>> {
     public::blank(run_dir, folder, &found.entries)?;
     // The ledger of an earlier version follows settings with private parts, and that of a task its whole file.
     let (_, genesis) = verify::settings_of(folder, of_task)?;
-    let pseudonyms = by_schema(&task).then(ledger::Names::fresh).transpose()?;
-    let (lines, head) = ledger::public_lines(&found, pseudonyms.as_ref(), &genesis)?;
+    let pseudonyms = by_schema(&task).then(public_ledger::Names::fresh).transpose()?;
+    let (lines, head) = public_ledger::public_lines(&found, pseudonyms.as_ref(), &genesis)?;
     files::write_atomic(&folder.join(PUBLIC_LEDGER_FILE), &lines)?;
     let public = Manifest::of(folder, names, found.entries.len() as u64, &head)?;
     public.write(folder)?;

@@ -3,7 +3,6 @@
 //! A [`Session`] draws the users, bounds and sums what they contribute, adds the noise, and keeps ledger and guarantee as a run does.
 //! The other program keeps parameters and optimizer. `undertone verify` checks the finished folder.
 
-mod config;
 mod gpu;
 mod journal;
 mod open;
@@ -17,25 +16,19 @@ use undertone_aggregation::{AggregationError, ParamLayout};
 use undertone_coordinator::head::{CloseError, RunHead};
 use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::kept_examples;
-use undertone_coordinator::outlet;
-use undertone_coordinator::plan::{Population, PrivacyPlan};
-use undertone_coordinator::privacy_report::Claims;
-use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry, PrivacyReport};
+use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
 use undertone_coordinator::task::{Algorithm, ClipConfig};
-use undertone_coordinator::trainings::unknown_source;
 use undertone_models::weights;
-use undertone_text::VocabProvenance;
 
+use crate::checkpoint::store::{FileStore, RunStore};
 use crate::checkpoint::{self, State};
-use crate::driver::workspace::{self, RunDirectory};
+use crate::driver::workspace::RunDirectory;
 use crate::driver::{FINISHED_FILES, MODEL_FILE, fresh_bytes, fresh_number};
 use crate::error::{Result, RunError};
 use crate::files;
-use crate::initial_model::{Description, Training};
 use crate::manifest::Manifest;
-use crate::store::{FileStore, RunStore};
+use crate::session_config::{SessionConfig, UnitRng, claims, described};
 
-pub use config::{SessionConfig, UnitRng, text_of_json};
 pub use round::Round;
 
 use journal::{Journal, Source};
@@ -357,7 +350,7 @@ impl Session {
         self.write_privacy(head)?;
         let state = State {
             model: model_name(self.counts()),
-            config_sha256: workspace::config_digest(&self.config)?,
+            config_sha256: crate::plan_inputs::config_digest(&self.config)?,
             data_sha256: self.people.sha256.clone(),
             participation_key: Some(self.people.key.clone()),
             ..State::default()
@@ -447,60 +440,6 @@ impl Session {
             Stage::Stopped | Stage::Finished => Ok(None),
         }
     }
-}
-
-/// The claims of a session with this ledger, which verification makes again.
-pub(crate) fn claims<'a>(
-    config: &'a SessionConfig,
-    plan: &'a PrivacyPlan,
-    counts: ParameterCounts,
-    planned: Option<GuaranteeRecord>,
-    entries: &[LedgerEntry],
-) -> Claims<'a> {
-    Claims {
-        task: &config.task,
-        service: None,
-        seeded: config.seed.is_some(),
-        // A session has no words; what the other program reads its data by is its own affair.
-        vocabulary: VocabProvenance::File,
-        counts,
-        plan,
-        planned,
-        estimate: None,
-        assumptions: (config.unit_rng.statement().into_iter())
-            .chain(gpu::assumption(entries))
-            .collect(),
-    }
-}
-
-/// The description of a session's model. A session knows neither what its program started from nor the text that it read.
-///
-/// PRIVACY: the model was trained on people's text, so a run that starts from it counts the guarantee as one on its own text.
-pub(crate) fn described(claims: &Claims<'_>, report: &PrivacyReport, rounds: u64) -> Description {
-    // Nobody knows what the program of a session reads.
-    let own = claims.training(report, unknown_source(), true);
-    Description {
-        obstacles: outlet::obstacles(claims, report),
-        ..Description::of_session(rounds, vec![Training::Undescribed {}, own])
-    }
-}
-
-/// The population of a session, whose ledger says the number of kept examples with example-level sampling.
-pub(crate) fn population(config: &SessionConfig, kept: Option<f64>) -> Population {
-    Population {
-        users: config.users,
-        total_weight: kept.unwrap_or(config.users as f64),
-    }
-}
-
-/// `true` if the session needs the number of examples of each user.
-pub(crate) fn reads_counts(config: &SessionConfig) -> bool {
-    config.task.user_update.algorithm == Algorithm::Els
-}
-
-/// Max size in bytes of the model file of a layout: its values, with 4 MiB, or 256 bytes per tensor, for names, shapes and a description.
-pub(crate) fn max_model_bytes(layout: &ParamLayout) -> u64 {
-    4 * layout.len() as u64 + (256 * layout.tensors().len() as u64).max(4 << 20)
 }
 
 fn model_name(counts: ParameterCounts) -> String {

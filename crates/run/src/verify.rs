@@ -27,35 +27,33 @@ mod session;
 mod subject;
 mod wording;
 
-pub use audit::read_lane;
-pub(crate) use published::settings_of;
-pub use published::{obstacles, release};
-pub use replays::read_replays;
-
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use undertone_coordinator::identity::ParameterCounts;
+use undertone_coordinator::plan::{Population, PrivacyPlan, StartCost};
+use undertone_coordinator::privacy_report::{Claims, FOLLOWS_THE_ENCODING};
+use undertone_coordinator::record::{GuaranteeRecord, LedgerEnd, LedgerEntry};
+use undertone_coordinator::task::{TaskConfig, TaskFile};
 use undertone_data::{FileRecord, Vocab, VocabProvenance, VocabularySpec};
 
 use self::guarantee::Recomputed;
 use self::same::{Precision, differences};
 use self::subject::Subject;
 use crate::config::RunConfig;
-use crate::driver::{
-    CONFIG_FILE, LEDGER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE, begun, mechanism_of, trainings_of,
-    vocabulary_cost, vocabulary_of, words_record,
-};
+use crate::driver::{CONFIG_FILE, LEDGER_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE};
 use crate::error::{Result, RunError};
 use crate::files;
 use crate::files::names::TASK_FILE;
 use crate::initial_model::{SourceName, Training};
+use crate::plan_inputs::{begun, mechanism_of, trainings_of, vocabulary_cost, vocabulary_of, words_record};
 use crate::task::{self, ServiceRecord};
-use undertone_coordinator::identity::ParameterCounts;
-use undertone_coordinator::plan::{Population, PrivacyPlan, StartCost};
-use undertone_coordinator::privacy_report::{Claims, FOLLOWS_THE_ENCODING};
-use undertone_coordinator::record::{GuaranteeRecord, LedgerEnd, LedgerEntry};
-use undertone_coordinator::task::{TaskConfig, TaskFile};
+
+pub use audit::read_lane;
+pub(crate) use published::settings_of;
+pub use published::{obstacles, release};
+pub use replays::read_replays;
 
 /// Problems that one check lists; a hostile ledger may have a million.
 const MOST_PROBLEMS: usize = 1000;
@@ -206,7 +204,7 @@ impl Verification {
             checks: Vec::new(),
             warnings: Vec::new(),
             recomputed: None,
-            notes: match crate::publish::is_published(run_dir) {
+            notes: match crate::public_ledger::is_published(run_dir) {
                 true => published::NOT_CHECKED.to_vec(),
                 false => Vec::new(),
             },
@@ -256,7 +254,7 @@ impl Run<'_> {
 
     /// `true` where a published ledger names nobody, because the guarantee rests on sampling.
     fn withholds_participation(&self) -> bool {
-        self.published && !crate::publish::by_schema(self.task())
+        self.published && !crate::public_ledger::by_schema(self.task())
     }
 
     /// The origin of the words: what their record says, or else the configuration.
@@ -274,7 +272,7 @@ impl Run<'_> {
             Subject::Session(config) => {
                 let planned = self.plan.planned()?;
                 let entries = &self.entries;
-                Ok(crate::session::claims(
+                Ok(crate::session_config::claims(
                     config,
                     &self.plan,
                     self.counts,
@@ -365,7 +363,7 @@ fn checked(run_dir: &Path) -> Result<(Verification, Option<(Run<'_>, Recomputed)
 
 fn open<'a>(folder: &'a Path, of_task: bool, verification: &mut Verification) -> Option<Run<'a>> {
     let (configuration, subject) = subject::read(folder, of_task);
-    let published = crate::publish::is_published(folder);
+    let published = crate::public_ledger::is_published(folder);
     let files = directory::Files::of(of_task, published, subject.as_ref());
     verification
         .checks
@@ -519,7 +517,7 @@ fn of_run(folder: &Path, config: &RunConfig, entries: &[LedgerEntry]) -> Result<
     let plan = plan
         .with_vocabulary(words)
         .with_start(&trainings, &SourceName::of(folder, &config.data)?.public);
-    let plan = crate::sweep::with_selection(folder, config, plan, vocabulary.len())?;
+    let plan = crate::sweep_statement::with_selection(folder, config, plan, vocabulary.len())?;
     Ok(Settings {
         vocabulary: Some(vocabulary),
         counts,

@@ -6,9 +6,11 @@ mod ranks;
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use undertone_run::replays::Battery;
+use undertone_run::replays::PopulationMode;
+use undertone_run::replays::Replay;
 
 use undertone_run::metrics::RoundRecord;
-use undertone_run::replay::{Battery, PopulationMode, Replay};
 use undertone_run::{Observer, Silent, train};
 
 use support::{BANDED, ELS, FIXED, SECURE, file, options, replayed, trained_and_replayed};

@@ -23,7 +23,7 @@ pub use undertone_accounting::{Accountant, Event};
 pub use undertone_coordinator::record::PrivacyReport;
 pub use undertone_report::ReportError as Error;
 pub use undertone_run::config::RunFile;
-pub use undertone_run::evaluate::Metrics;
+pub use undertone_run::metrics::Metrics;
 pub use undertone_run::verify::Verification;
 pub use undertone_run::{Observer, RunOptions, Silent, Summary};
 

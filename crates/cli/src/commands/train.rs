@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_present::numbers::{epsilon_delta, share, upper_bound};
 use undertone_run::config::{Override, RunFile};
-use undertone_run::evaluate::Metrics;
+use undertone_run::metrics::Metrics;
 use undertone_run::metrics::{EvaluationRecord, RoundRecord, StartRecord};
 use undertone_run::{Observer, RunOptions, Summary};
 

@@ -1,8 +1,9 @@
 //! The folder of a session, whose model another program trains: what the commands make of it, and which refuse it.
 
 use std::path::Path;
+use undertone_run::session_config::SessionConfig;
 
-use undertone_run::session::{Session, SessionConfig};
+use undertone_run::session::Session;
 
 use crate::publish::check_publication;
 use crate::registry::FACTS;

@@ -10,8 +10,11 @@ use undertone_coordinator::record::GuaranteeRecord;
 use undertone_present::numbers::number;
 
 use super::noise::FAILURE;
-use super::record::LIMITS;
 use crate::error::Result;
+
+/// The sentence that stands beside every bound.
+pub(crate) const LIMITS: &str =
+    "It does not show that no better attack exists. The promise is the claim, which rests on proof.";
 
 /// Number of candidates of each secret.
 pub const CANDIDATES: u64 = 1 << 20;

@@ -23,15 +23,14 @@ use undertone_present::numbers::hex;
 use super::canaries::{CONFIRMATION, Lane, bounds, matched_filters, plan};
 use super::final_model::{FinalModel, Rounds};
 use super::noise::NoiseTests;
-use super::record::{Audit, Bound, CanaryPlan};
-use crate::config::{AuditConfig, MAX_LANE_VALUES, RunConfig};
+use super::record::{Audit, Bound, CanaryPlan, LANE};
+use crate::config::{AuditConfig, RunConfig};
 use crate::error::{Result, RunError};
 use crate::files;
-use crate::files::names::{COINS_FILE, CONFIG_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, PRIVACY_FILE};
+use crate::files::names::{
+    COINS_FILE, CONFIG_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MAX_LANE_VALUES, PRIVACY_FILE,
+};
 use crate::lane::{Coins, LaneRecord, SCHEMA};
-
-/// The level of canaries in a run, in `audit.json`.
-pub const LEVEL: &str = "lane";
 
 /// A finished run with a lane, as its folder or a published copy of it holds it.
 #[derive(Debug)]
@@ -372,10 +371,10 @@ impl<'a> Recorded<'a> {
             return Ok(None);
         };
         let fixed = self.plan(claim)?;
-        let mut all = bounds(LEVEL, &lane, &fixed, Significance::REPORTED)?;
+        let mut all = bounds(LANE, &lane, &fixed, Significance::REPORTED)?;
         let exceeds = |bound: &Bound| bound.headline && bound.epsilon_lower > claim.epsilon;
         if all.iter().any(exceeds) {
-            let confirmation = bounds(LEVEL, &lane, &fixed, Significance::new(CONFIRMATION)?)?;
+            let confirmation = bounds(LANE, &lane, &fixed, Significance::new(CONFIRMATION)?)?;
             all.extend(confirmation.into_iter().filter(|bound| bound.headline));
         }
         Ok(Some(all))

@@ -18,17 +18,13 @@ use undertone_present::numbers::{hex, number};
 use super::exposure::Exposed;
 use super::noise::NoiseTests;
 use crate::error::{Result, RunError};
-use crate::replay::Replay;
+use crate::replays::Replay;
 
-pub use bound::{ANY, Bound, FDP, FINAL, ITERATES, MECHANISM};
+pub use bound::{ANY, Bound, FDP, FINAL, ITERATES, LANE, MECHANISM, TEXT};
 pub use kept::{Alarm, Kind};
 
 /// The version of the file.
 pub const SCHEMA: &str = "undertone.audit/1";
-
-/// The sentence that stands beside every bound.
-pub(crate) const LIMITS: &str =
-    "It does not show that no better attack exists. The promise is the claim, which rests on proof.";
 
 /// An audit as `audit.json` holds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

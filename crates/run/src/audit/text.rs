@@ -10,9 +10,6 @@ use crate::error::{Result, RunError};
 use crate::files::names::LEDGER_FILE;
 use crate::ledger::{self, genesis_of};
 
-/// The level of canaries with text, in `audit.json`.
-pub const LEVEL: &str = "text";
-
 /// The relative difference that the figures of a copy may have from those of its run: the last digits of a quotient.
 const SAME: f64 = 1e-9;
 

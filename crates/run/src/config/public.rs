@@ -82,13 +82,13 @@ fn value_of(table: &DeTable<'_>, key: &str) -> Option<(Range<usize>, &'static st
 
 #[cfg(test)]
 mod tests {
+    use crate::session_config::SessionConfig;
     use std::collections::BTreeSet;
 
     use undertone_coordinator::task::TaskFile;
 
     use super::*;
     use crate::config::RunConfig;
-    use crate::session::SessionConfig;
 
     #[test]
     fn private_values_are_blank_and_every_other_byte_stays() {

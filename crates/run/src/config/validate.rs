@@ -1,6 +1,8 @@
 //! The checks of a run file that its types do not make: its tables against the corpus, and the driver's own ranges.
 
 use undertone_data::{CorpusSpec, Examples};
+
+use crate::files::names::MAX_LANE_VALUES;
 use undertone_models::ModelSpec;
 
 use super::{AuditConfig, EvaluationConfig, RunConfig};
@@ -39,9 +41,6 @@ impl RunConfig {
         }
     }
 }
-
-/// Max number of released values of a lane over all rounds: 1 GiB of them.
-pub(crate) const MAX_LANE_VALUES: u64 = 1 << 28;
 
 /// Max number of canaries of an audit. The plan of so many takes a minute, and more of them show no more.
 pub const MAX_CANARIES: u64 = 1 << 20;

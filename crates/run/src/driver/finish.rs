@@ -3,17 +3,18 @@
 use std::time::Instant;
 
 use undertone_coordinator::head::RunHead;
-
-use super::workspace;
-use super::{FINISHED_FILES, Run, Summary};
-use crate::checkpoint::{self, State};
-use crate::error::Result;
-use crate::evaluate::{EvaluationSet, Metrics};
-use crate::initial_model::SourceName;
-use crate::manifest::Manifest;
 use undertone_coordinator::outlet;
 use undertone_coordinator::privacy_report::Claims;
 use undertone_coordinator::record::{EndReason, LedgerEnd, PrivacyReport};
+
+use super::{FINISHED_FILES, Run, Summary};
+use crate::checkpoint::{self, State};
+use crate::error::Result;
+use crate::evaluate::EvaluationSet;
+use crate::initial_model::SourceName;
+use crate::manifest::Manifest;
+use crate::metrics::Metrics;
+use crate::plan_inputs::config_digest;
 
 impl Run<'_> {
     pub(super) fn checkpoint(&mut self, head: &RunHead) -> Result<()> {
@@ -27,7 +28,7 @@ impl Run<'_> {
             metrics_bytes: self.metrics.length(),
             train_seconds: self.train_seconds,
             model: self.identity.name(self.config.task.model.family()),
-            config_sha256: workspace::config_digest(self.config)?,
+            config_sha256: config_digest(self.config)?,
             data_sha256: self.corpus.digest().to_owned(),
             participation_key: Some(self.participation_key.clone()),
             ..State::default()

@@ -15,10 +15,11 @@ use undertone_mechanisms::audit::Definition;
 use undertone_mechanisms::draws;
 use undertone_present::numbers::hex;
 
-use crate::config::{MAX_LANE_VALUES, RunConfig};
+use crate::config::RunConfig;
 use crate::entropy::fresh_bytes;
 use crate::error::{Result, RunError};
 use crate::files;
+use crate::files::names::MAX_LANE_VALUES;
 use crate::files::names::{COINS_FILE, LANE_FILE, LANE_VALUES_FILE};
 use crate::lane::{Coins, LaneRecord};
 

@@ -15,12 +15,13 @@ use undertone_coordinator::source::Gathered;
 use undertone_mechanisms::draws;
 
 use super::Run;
-use super::replay::{Auditor, Battery, Beside, Round, clip_norms};
+use super::replay::{Auditor, Beside, Round};
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};
 use crate::files;
 use crate::files::names::REPLAYS_FILE;
-use crate::live::{LiveRecord, LiveRound, SCHEMA, asked, is_due};
+use crate::replays::live::{LiveRecord, LiveRound, SCHEMA, asked, is_due};
+use crate::replays::{Battery, clip_norms};
 
 /// The draws of the audited users, apart from all others of the run.
 const AUDITED: u64 = 14;

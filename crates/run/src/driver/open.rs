@@ -8,37 +8,35 @@ use undertone_coordinator::cohorts::Cohorts;
 use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::{RunHead, Trained};
 use undertone_coordinator::identity::ModelIdentity;
-use undertone_coordinator::kept_examples;
-use undertone_coordinator::outlet::declared_examples;
 use undertone_coordinator::participation::ParticipationKey;
-use undertone_coordinator::plan::{Population, PrivacyPlan};
+use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::server_optimizer::ServerOptimizer;
 use undertone_coordinator::source::UpdateSource;
-use undertone_coordinator::task::{Algorithm, UserSettings};
+use undertone_coordinator::task::Algorithm;
 use undertone_data::Corpus;
 use undertone_models::SequenceModel;
 
 use super::lane::{self, RunLane};
 use super::live::LiveReplays;
 use super::orders::{Order, Start};
-use super::plan_inputs::{named_strategy, vocabulary_cost};
 use super::workspace::{self, RunDirectory, RunFiles};
 use super::{Observer, Run, RunOptions, example_counts};
 use crate::checkpoint::Checkpoint;
-use crate::config::{RunConfig, RunFile};
-use crate::engine;
+use crate::config::RunFile;
 use crate::entropy::{randomness, round_entropy};
 use crate::error::{Result, RunError};
 use crate::evaluate::EvaluationSet;
-use crate::files;
+use crate::initial_model::local_sources::LocalSources;
 use crate::initial_model::{self, SourceName, starting_parameters};
-use crate::ledger;
-use crate::local_sources::LocalSources;
 use crate::metrics::MetricsLine;
+use crate::plan_inputs::{
+    begun, config_digest, config_text, named_strategy, population, trainings_of, vocabulary_cost,
+};
 use crate::ranks::Ranks;
 use crate::source::local::Local;
 use crate::source::secagg::{SecAggSimulation, SecureRounds};
+use crate::{engine, files, ledger};
 
 impl<'a> Run<'a> {
     pub(super) fn open(
@@ -63,7 +61,7 @@ impl<'a> Run<'a> {
         }
         let identity = ModelIdentity::new(model.as_ref());
         let start = Start {
-            config: workspace::config_text(config)?,
+            config: config_text(config)?,
             base: std::path::absolute(base).unwrap_or_else(|_| base.to_owned()),
             data_sha256: corpus.digest().to_owned(),
             frozen_sha256: identity.frozen_sha256().map(str::to_owned),
@@ -91,7 +89,7 @@ impl<'a> Run<'a> {
             // The matrix and the noise that were run, not those that are found once more.
             Some(_) => {
                 let noise_multiplier = first.and_then(|first| first.noise_multiplier);
-                let begun = workspace::begun(directory.path(), noise_multiplier)?;
+                let begun = begun(directory.path(), noise_multiplier)?;
                 PrivacyPlan::of_begun(&config.task, &begun, model.layout(), population)?
             }
             None => {
@@ -111,7 +109,7 @@ impl<'a> Run<'a> {
         };
         let trainings = match (&checkpoint, &config.initial_model) {
             // The file may be gone by now.
-            (Some(_), _) => workspace::trainings_of(directory.path())?,
+            (Some(_), _) => trainings_of(directory.path())?,
             (None, file) => {
                 let adapters = config.initial_adapters.as_deref();
                 let mut trainings = initial_model::trainings(base, file.as_deref(), adapters)?;
@@ -134,7 +132,8 @@ impl<'a> Run<'a> {
             local.rename(&mut trainings, own, &places);
         }
         let plan = plan.with_start(&trainings, own);
-        let plan = crate::sweep::with_selection(directory.path(), config, plan, corpus.vocab().len())?;
+        let plan =
+            crate::sweep_statement::with_selection(directory.path(), config, plan, corpus.vocab().len())?;
         // Fails before any work when the budget does not allow a single round, or the accountant cannot evaluate the plan.
         plan.check_budget()?;
         plan.check_selected()?;
@@ -192,7 +191,7 @@ impl<'a> Run<'a> {
         let lane = RunLane::open(directory.path(), config, &plan, &participation_key, done)?;
         let live = LiveReplays::open(directory.path(), config, &plan, done)?;
         let cohorts = Cohorts::new(&config.task, &plan, &example_counts(&users), &participation_key)?;
-        let digest = workspace::config_digest(config)?;
+        let digest = config_digest(config)?;
         let source: Box<dyn UpdateSource<Error = RunError> + 'a> =
             match SecureRounds::new(config, &plan, &digest, options.threads)? {
                 Some(secure) => Box::new(SecAggSimulation {
@@ -312,35 +311,5 @@ impl<'a> Run<'a> {
         let head = RunHead::new(task, plan, Some(trained), genesis, entropy)?;
         let secret = noise.as_mut().map(|file| file as &mut dyn Read);
         Ok(head.load(ledger, chain, checkpoint.state.adaptive_clip, secret, entropy)?)
-    }
-}
-
-/// Number of training users with these numbers of examples and their total weight, for a private run no more than its bound. With
-/// example-level sampling each kept example weighs 1, and the file may give their number.
-pub(super) fn population(config: &RunConfig, examples: &[u32]) -> Population {
-    let UserSettings {
-        algorithm,
-        group_size,
-        weight_cap,
-        ..
-    } = config.task.user_update;
-    let users = examples.len();
-    let total_weight = match weight_cap {
-        None if algorithm == Algorithm::Els => {
-            let counted = || kept_examples::count(examples, group_size.unwrap_or(0)) as f64;
-            // PRIVACY: a number that the file gives is not counted on people's text.
-            let declared = declared_examples(&config.task).filter(|_| config.task.privacy.is_some());
-            declared.unwrap_or_else(counted)
-        }
-        None => users as f64,
-        // PRIVACY: weights follow from what people wrote. The plan of a private run has its denominator from the run file.
-        Some(_) if config.task.privacy.is_some() => users as f64,
-        Some(cap) => (examples.iter())
-            .map(|&count| undertone_aggregation::user_weight(u64::from(count), cap))
-            .sum(),
-    };
-    Population {
-        users: users as u64,
-        total_weight,
     }
 }

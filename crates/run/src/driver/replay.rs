@@ -15,12 +15,9 @@ mod whole;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use undertone_accounting::Adjacency;
 use undertone_coordinator::head::{CloseError, RunHead};
 use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::source::Unwatched;
-use undertone_coordinator::task::TaskConfig;
 use undertone_data::Partition;
 
 use super::workspace::RunDirectory;
@@ -31,32 +28,10 @@ use crate::error::{Result, RunError};
 use crate::ledger::{self, genesis_of};
 use crate::observer::Silent;
 use crate::ranks::OneProcess;
+use crate::replays::{Battery, PopulationMode, Replay, TWIN};
 use crate::{files, initial_model};
 
-pub use checks::ReplayCheck;
 pub(super) use pair::{Auditor, Beside, Round};
-
-/// The contributions that stand in the audited slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Battery {
-    /// The users' own texts.
-    #[default]
-    Natural,
-    /// Invented texts and updates that attack the bound: not finite, too long, at the worst rounding.
-    Adversarial,
-}
-
-/// The numbers that the neighbour is planned with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PopulationMode {
-    /// The numbers of users and the denominator stay as planned.
-    #[default]
-    Public,
-    /// The plan is made again for the neighbour: nothing may follow from what people wrote.
-    Recomputed,
-}
 
 /// The questions of a replay.
 #[derive(Debug, Clone)]
@@ -77,54 +52,6 @@ pub struct ReplayOptions {
     pub battery: Battery,
     /// The numbers that the neighbour is planned with.
     pub population: PopulationMode,
-}
-
-/// The name of the tested run where a run without a seed is replayed.
-pub(crate) const TWIN: &str = "a twin of this run";
-
-/// The result of a replay, as `audit.json` holds it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Replay {
-    /// `this run`, `a twin of this run`, or `this run, while it ran`.
-    pub tested: String,
-    /// The relation between neighbours.
-    pub adjacency: Adjacency,
-    /// The bound on one round, in clip norms: 1, or 2 where another text stands in the slot of a user.
-    pub clip_norms_per_round: f64,
-    /// The numbers that the neighbour was planned with.
-    pub population: PopulationMode,
-    /// The contributions that stood in the audited slot.
-    pub battery: Battery,
-    /// Number of audited users.
-    pub users: usize,
-    /// Number of replayed rounds.
-    pub rounds: u64,
-    /// Number of (user, round) pairs whose sums were made twice.
-    pub pairs: u64,
-    /// Number of users all of whose rounds were audited, so that R5 speaks of them.
-    pub whole_users: usize,
-    /// The checks, R0 to R6.
-    pub checks: Vec<ReplayCheck>,
-    /// Public statistics that the result is conditional on.
-    pub conditional_on: Vec<String>,
-}
-
-impl Replay {
-    /// `true` if a check failed.
-    #[must_use]
-    pub fn contradicts(&self) -> bool {
-        self.checks.iter().any(|check| check.failed > 0)
-    }
-
-    /// The public statistics that every replay with this population is conditional on.
-    pub(crate) fn conditional_on(population: PopulationMode) -> Vec<String> {
-        let mut names = vec!["number of users".to_owned()];
-        if population == PopulationMode::Public {
-            names.push("denominator of the average".to_owned());
-        }
-        names
-    }
 }
 
 /// Replays the run of a directory.
@@ -271,12 +198,6 @@ impl Replayed<'_> {
             conditional_on,
         })
     }
-}
-
-/// The bound on the difference of the sum of a round between neighbours of this run, in clip norms.
-pub(crate) fn clip_norms(task: &TaskConfig) -> f64 {
-    // The number of users decides about no bound.
-    neighbour::Neighbour::of(task, 0).clip_norms()
 }
 
 /// Half of the users by their text, longest and shortest in turn, and half spread over all indices.

@@ -5,19 +5,18 @@ use std::time::Instant;
 use undertone_coordinator::CoordinatorError;
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::head::{CloseError, Next, Opened, RunHead, Step};
-use undertone_coordinator::plan::{PrivacyPlan, RoundPlan};
+use undertone_coordinator::plan::RoundPlan;
 use undertone_coordinator::source::Diagnostics;
 
 use super::orders::Order;
 use super::{Run, workspace};
-use crate::config::RunConfig;
 use crate::entropy::round_entropy;
 use crate::error::{Result, RunError};
-use crate::evaluate::Metrics;
 use crate::files::Lines;
 use crate::files::names::METRICS_FILE;
-use crate::metrics::{EvaluationRecord, MetricsLine, PhaseSeconds, RoundRecord};
+use crate::metrics::{EvaluationRecord, Metrics, MetricsLine, PhaseSeconds, RoundRecord};
 use crate::observer::{Watched, proceed};
+use crate::plan_inputs::{evaluates, shows_epsilon, signal_to_noise};
 
 impl Run<'_> {
     pub(super) fn rounds(&mut self, mut head: RunHead) -> Result<RunHead> {
@@ -227,34 +226,4 @@ impl RunError {
             )
         )
     }
-}
-
-/// `true` if a run evaluates its model after this number of rounds, before the last.
-pub(crate) fn evaluates(config: &RunConfig, rounds: u64) -> bool {
-    let every = config.evaluation.every;
-    rounds > 0 && every > 0 && rounds.is_multiple_of(every) && rounds < config.task.rounds
-}
-
-/// Number of evenly spaced rounds after which a run states its epsilon, beside those that it evaluates.
-const EPSILON_POINTS: u64 = 100;
-
-/// `true` if the metrics of a round state the guarantee of this number of rounds. Under a participation schema the guarantee
-/// is a search over the rounds' matrix, made when the model is evaluated. Otherwise it composes loss distributions.
-pub(crate) fn shows_epsilon(config: &RunConfig, plan: &PrivacyPlan, rounds: u64) -> bool {
-    let point =
-        plan.participation().is_none() && rounds.is_multiple_of(config.task.rounds.div_ceil(EPSILON_POINTS));
-    point || rounds == config.task.rounds || evaluates(config, rounds)
-}
-
-/// Estimates the signal's norm over the noise's from the release alone: the signal's energy is that of the release beyond the
-/// noise's. A round's part of correlated noise is not known here.
-pub(crate) fn signal_to_noise(
-    plan: &PrivacyPlan,
-    noise_std: f64,
-    parameters: usize,
-    release_norm: f64,
-) -> Option<f64> {
-    let noise_norm = noise_std * (parameters as f64).sqrt();
-    let independent = plan.bounded().is_none() && noise_norm > 0.0;
-    independent.then(|| (release_norm.powi(2) - noise_norm.powi(2)).max(0.0).sqrt() / noise_norm)
 }

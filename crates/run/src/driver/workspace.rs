@@ -4,16 +4,20 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use undertone_coordinator::chain::Chain;
+use undertone_coordinator::identity::ModelIdentity;
+use undertone_coordinator::plan::PrivacyPlan;
+use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
+use undertone_coordinator::trainings::Training;
 use undertone_data::{
     Corpus, CorpusSpec, DataError, EosTargets, FileRecord, MemorySource, Partition, Progress, SourceSpec,
     Stage, Vocab, VocabularySpec,
 };
-use undertone_mechanisms::{Mechanism, Strategy};
-use undertone_models::{Loaded, ModelSpec, SequenceModel};
+use undertone_models::{ModelSpec, SequenceModel};
 
 use super::{Observer, RunOptions};
 use crate::checkpoint::Checkpoint;
+use crate::checkpoint::store::FileStore;
 use crate::config::{AuditConfig, EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
 use crate::files::names::{
@@ -27,15 +31,9 @@ use crate::initial_model::{self, Description, SourceName};
 use crate::ledger::genesis_of;
 use crate::manifest::MANIFEST_FILE;
 use crate::metrics::{Histogram, StartRecord};
+use crate::plan_inputs::{config_digest, config_text, record_name, words_record};
 use crate::privacy_page;
-use crate::store::FileStore;
-use crate::sweep::SweepStatement;
-use undertone_coordinator::chain::Chain;
-use undertone_coordinator::identity::ModelIdentity;
-use undertone_coordinator::plan::{Begun, PrivacyPlan};
-use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
-use undertone_coordinator::trainings::{Training, check};
-use undertone_present::numbers::hex;
+use crate::sweep_statement::SweepStatement;
 
 /// A run's folder, held by this process.
 #[derive(Debug)]
@@ -402,118 +400,6 @@ fn is_finished(path: &Path) -> bool {
     files::exists(&path.join(MANIFEST_FILE))
 }
 
-/// The words or tokens of a run, from its folder.
-pub(crate) fn vocabulary_of(folder: &Path, data: &CorpusSpec) -> Result<Vocab> {
-    let vocab = match &data.vocabulary {
-        Some(VocabularySpec::Tokenizer { bos, eos, .. }) => {
-            let path = folder.join(TOKENIZER_FILE);
-            undertone_data::parse_tokenizer(&path, files::read(&path)?, bos.as_deref(), eos.as_deref())?
-        }
-        _ => {
-            let path = folder.join(VOCAB_FILE);
-            undertone_data::parse_words(&path, &files::read(&path)?)?
-        }
-    };
-    Ok(vocab.with_rule(data.words))
-}
-
-/// The name of the record of a vocabulary.
-fn record_name(vocab: &Vocab) -> &'static str {
-    match vocab.file_name() == TOKENIZER_FILE {
-        true => TOKENIZER_PRIVACY_FILE,
-        false => VOCAB_PRIVACY_FILE,
-    }
-}
-
-/// The record of these words in the directory of a run. Words that the run file declares public have none. In directories of earlier
-/// versions, words of the training data have none either.
-///
-/// # Errors
-/// [`RunError::Damaged`] for the record of other words.
-pub(crate) fn words_record(folder: &Path, vocab: &Vocab) -> Result<Option<FileRecord>> {
-    let path = folder.join(record_name(vocab));
-    let Some(bytes) = files::read_if_there(&path)? else {
-        return Ok(None);
-    };
-    let record = FileRecord::parse(&path, &bytes)?;
-    let matches = match &record {
-        FileRecord::Chosen(record) => record.matches(vocab) && record.words() == vocab.words().len() as u64,
-        FileRecord::NotPrivate(record) => record.matches(vocab),
-    };
-    match matches {
-        true => Ok(Some(record)),
-        false => {
-            let message = format!("it is that of other words than those in {}", vocab.file_name());
-            Err(RunError::damaged(&path, message))
-        }
-    }
-}
-
-/// Names and shapes of 12,000 tensors, and a description.
-const MAX_MODEL_HEADER: u64 = 4 << 20;
-
-/// The model of a finished run, and the parameters that it trained.
-pub(crate) fn trained_model(
-    folder: &Path,
-    spec: &ModelSpec,
-    vocab: &Vocab,
-) -> Result<(Box<dyn SequenceModel>, Vec<f32>)> {
-    let path = folder.join(MODEL_FILE);
-    // Adapters stand beside what they are added to.
-    let mut max = 4 * spec.layout(vocab.len())?.len() as u64 + MAX_MODEL_HEADER;
-    if spec.lora().is_some() {
-        max += 4 * spec.without_lora().layout(vocab.len())?.len() as u64;
-    }
-    let bytes = files::read_at_most(&path, max)?;
-    let Loaded { model, parameters } = spec.load(vocab.len(), &bytes)?;
-    let lacking = "it lacks the adapters that the run has trained";
-    Ok((
-        model,
-        parameters.ok_or_else(|| RunError::damaged(&path, lacking))?,
-    ))
-}
-
-/// The trainings that the initial model of a run describes; empty where the run started from random parameters.
-pub(crate) fn trainings_of(folder: &Path) -> Result<Vec<Training>> {
-    let path = folder.join(INITIAL_MODEL_FILE);
-    if !files::exists(&path) {
-        return Ok(Vec::new());
-    }
-    let trainings: Vec<Training> = files::read_json(&path)?;
-    let checked = match trainings.is_empty() {
-        true => Err("expected at least one training".to_owned()),
-        false => check(&trainings),
-    };
-    checked.map_err(|message| RunError::damaged(&path, message))?;
-    Ok(trainings)
-}
-
-/// The mechanism that a run was started with, where it has one.
-pub(crate) fn mechanism_of(folder: &Path) -> Result<Option<Mechanism>> {
-    let path = folder.join(MECHANISM_FILE);
-    match files::exists(&path) {
-        true => Ok(Some(files::read_json(&path)?)),
-        false => Ok(None),
-    }
-}
-
-/// The strategy that a run was started with, where it has one.
-pub(crate) fn strategy_of(folder: &Path) -> Result<Option<Strategy>> {
-    Ok(mechanism_of(folder)?.map(|mechanism| mechanism.strategy().clone()))
-}
-
-/// The noise that a run was begun with. `first` is the noise multiplier of its first round.
-pub(crate) fn begun(folder: &Path, first: Option<f64>) -> Result<Begun> {
-    let mechanism = mechanism_of(folder)?;
-    Ok(mechanism.map_or(
-        Begun {
-            strategy: None,
-            noise_multiplier: first,
-        },
-        |mechanism| Begun::with(&mechanism),
-    ))
-}
-
 /// The model and the data of a finished run: the part of its configuration that evaluating needs, equal in private runs and
 /// in pre-training.
 #[derive(Debug, Deserialize)]
@@ -599,19 +485,6 @@ fn is_unstarted(path: &Path) -> bool {
                     || files::is_partial(&name)
             })
         })
-}
-
-pub(crate) fn config_text<T: Serialize>(config: &T) -> Result<String> {
-    toml::to_string(config)
-        .map_err(|error| RunError::value("configuration", "values that TOML can hold", error))
-}
-
-/// Digest of the whole configuration.
-///
-/// # Errors
-/// Values that TOML cannot hold.
-pub fn config_digest<T: Serialize>(config: &T) -> Result<String> {
-    Ok(hex(&Sha256::digest(config_text(config)?.as_bytes())))
 }
 
 /// Equal bins from 0 to the largest value.

@@ -2,8 +2,8 @@
 
 use undertone_data::Vocab;
 
-pub(crate) use crate::manifest::MANIFEST_FILE;
-
+/// The digests of all files, written last.
+pub const MANIFEST_FILE: &str = "manifest.json";
 /// The effective configuration.
 pub const CONFIG_FILE: &str = "config.toml";
 /// One line per event: start, rounds, evaluations.
@@ -56,3 +56,6 @@ pub(crate) const TASK_FILE: &str = "task.toml";
 pub(crate) const SERVICE_FILE: &str = "service.json";
 /// The entropy of the rounds of a session since its last state, in the folder of the checkpoint.
 pub(crate) const JOURNAL_FILE: &str = "journal.jsonl";
+
+/// Max number of released values of a lane over all rounds: 1 GiB of them.
+pub(crate) const MAX_LANE_VALUES: u64 = 1 << 28;

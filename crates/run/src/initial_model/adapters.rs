@@ -13,7 +13,7 @@ use undertone_coordinator::trainings::Training;
 use super::Description;
 use crate::error::Result;
 use crate::files;
-use crate::huggingface::{MAX_CONFIG, read_plain, unusable};
+use crate::initial_model::huggingface::{MAX_CONFIG, read_plain, unusable};
 
 /// The files of a folder with adapters.
 pub(crate) struct AdapterFolder {

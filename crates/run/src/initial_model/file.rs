@@ -9,7 +9,7 @@ use undertone_models::{Loaded, LoraSpec, ModelSpec};
 use super::{Description, Training};
 use crate::error::{Result, RunError};
 use crate::files;
-use crate::huggingface::{self, Weights, unusable};
+use crate::initial_model::huggingface::{self, Weights, unusable};
 use undertone_coordinator::trainings;
 
 /// The file beside weights in GPT-2's layout.

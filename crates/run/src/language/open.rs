@@ -11,12 +11,13 @@ use undertone_models::{Loaded, ModelError, ModelSpec, Positions, SequenceModel};
 use super::LanguageModel;
 use super::special_tokens::{self, SpecialTokens};
 use crate::checkpoint::{self, Checkpoint};
-use crate::driver::workspace::{RunDirectory, trained_model, vocabulary_of};
+use crate::driver::workspace::RunDirectory;
 use crate::error::{Result, RunError};
 use crate::files::names::{CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE};
 use crate::files::{self, vocabulary_file};
-use crate::huggingface::{self, Weights};
+use crate::initial_model::huggingface::{self, Weights};
 use crate::initial_model::{self, Description, GPT2_CONFIG};
+use crate::plan_inputs::{trained_model, vocabulary_of};
 
 /// The kind of folder that a model came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

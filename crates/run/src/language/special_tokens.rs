@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Result, RunError};
 use crate::files;
-use crate::huggingface::{CONFIG, read_plain};
+use crate::initial_model::huggingface::{CONFIG, read_plain};
 
 /// The longest settings that are read: those of tokenizers list thousands of added tokens.
 const MAX_SETTINGS: u64 = 1 << 24;

@@ -16,8 +16,8 @@ use crate::files::names::{
 };
 use crate::initial_model::{SourceName, SourceRecord};
 use crate::lane::LaneRecord;
-use crate::session::SessionConfig;
-use crate::sweep::SweepStatement;
+use crate::session_config::SessionConfig;
+use crate::sweep_statement::SweepStatement;
 use crate::task::ServiceRecord;
 
 /// Makes the copied files of a run in `folder` public: paths, digests of tables and names of users outside of the ledger are blank.

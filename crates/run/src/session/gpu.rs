@@ -7,15 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
 use undertone_aggregation::{AggregationError, Block, Bound, Clipping, Factor, GpuSum, GpuUnits, Limbs};
-use undertone_coordinator::record::LedgerEntry;
 
 use super::{PIECE, Round};
 use crate::error::{Result, RunError};
-
-/// The sentence of a session with sums of a GPU about the assumptions of its guarantee.
-const ASSUMES_THE_GPU: &str = "A device such as a GPU, led by the program that trained, measured the updates of units and added them up. \
-     The guarantee assumes that it computes what its program says. The sum is one of integers, so it has the bits that the processor would give. In each such round the processor computed the \
-     exact norm of one unit again, chosen at random among all units of the round, if that unit contributed.";
 
 const AWAITS_A_UNIT: RunError = RunError::Session(
     "has an open round with a unit that a GPU has measured: expected its norms before the next unit and before the release",
@@ -34,12 +28,6 @@ const FAULTY: RunError = RunError::Session(
 
 /// The refusal of a unit after the sum.
 const SUM_WAS_TAKEN: &str = "the sum of the GPU was taken before";
-
-/// The assumption about a GPU that the guarantee of a session with this ledger rests on, where there is one.
-pub(super) fn assumption(entries: &[LedgerEntry]) -> Option<&'static str> {
-    let on_gpu = entries.iter().any(|entry| entry.summed_on_gpu);
-    on_gpu.then_some(ASSUMES_THE_GPU)
-}
 
 /// The units of a round that a GPU adds.
 pub(super) struct OnGpu {

@@ -19,16 +19,16 @@ use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry};
 use undertone_present::numbers::hex;
 
 use super::journal::Journal;
-use super::{SessionConfig, model_name, population, reads_counts};
+use super::model_name;
+use crate::checkpoint::store::FileStore;
 use crate::checkpoint::{self, Checkpoint};
-use crate::driver::workspace::{self, RunDirectory};
-use crate::driver::{
-    CONFIG_FILE, LEDGER_FILE, begun, config_text, named_strategy, randomness, round_entropy,
-};
+use crate::driver::workspace::RunDirectory;
+use crate::driver::{CONFIG_FILE, LEDGER_FILE, randomness, round_entropy};
 use crate::error::{Result, RunError};
 use crate::files;
 use crate::ledger::{first_line, genesis_of_session, read_chain};
-use crate::store::FileStore;
+use crate::plan_inputs::{begun, config_text, named_strategy};
+use crate::session_config::{SessionConfig, population, reads_counts};
 
 /// Everything that depends on the population: the draws of its users, and the plan that was made for it.
 pub(super) struct People {
@@ -152,7 +152,7 @@ pub(super) fn resumed(directory: &RunDirectory, config: &SessionConfig, counts: 
     plan.check_sum(1)?;
     let found = Checkpoint::read(folder, 0)?;
     let model = model_name(ParameterCounts::of(&config.task.model, 0)?);
-    let digest = workspace::config_digest(config)?;
+    let digest = crate::plan_inputs::config_digest(config)?;
     found.check_belongs(folder, &model, &digest, &people_sha256(config.users, counts))?;
     let key = found.state.participation_key.clone();
     let key =

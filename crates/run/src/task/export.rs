@@ -13,16 +13,15 @@ use undertone_models::SequenceModel;
 use undertone_present::numbers::hex;
 
 use super::settings::{counts, genesis, source_sha256, trainings_json};
-use crate::driver::trainings_of;
 use crate::error::{Result, RunError};
-use crate::files;
 use crate::files::names::{
     INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE,
     SERVICE_FILE, TASK_FILE, VOCAB_FILE,
 };
 use crate::initial_model::{Description, Training};
 use crate::manifest::Manifest;
-use crate::privacy_page;
+use crate::plan_inputs::trainings_of;
+use crate::{files, privacy_page};
 
 /// The files that the manifest of an exported task covers.
 pub(crate) const TASK_FILES: [&str; 10] = [

@@ -6,9 +6,9 @@ use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::task::{TaskFile, TaskPurpose};
 
 use super::settings::counts;
-use crate::driver::signal_to_noise;
 use crate::error::Result;
 use crate::metrics::{RoundRecord, StartRecord};
+use crate::plan_inputs::signal_to_noise;
 
 /// The first line of a task's metrics.
 ///

@@ -20,7 +20,7 @@ use crate::ledger::GenesisFiles;
 /// # Errors
 /// [`RunError::Io`]; [`RunError::Damaged`] for a file that holds no strategy.
 pub fn named_strategy(file: &TaskFile, base: &Path) -> Result<Option<Strategy>> {
-    crate::driver::named_strategy(&file.task, base)
+    crate::plan_inputs::named_strategy(&file.task, base)
 }
 
 /// Refuses words that are not public: devices are promised a guarantee that covers everything about their users. The record beside the

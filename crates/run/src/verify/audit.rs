@@ -9,24 +9,25 @@ mod replay;
 
 use std::path::Path;
 
+use undertone_coordinator::participation::policy::Enforcement;
+use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
+
 use self::bounds::Level;
 use super::same::exactly;
 use super::subject::Subject;
-use super::wording;
-use super::{Check, Run, replays};
-use crate::audit::lane::{self, Recorded};
+use super::{Check, Run, replays, wording};
+use crate::audit::lane::Recorded;
 use crate::audit::noise::Source;
+use crate::audit::record;
 use crate::audit::record::{Audit, Kind, MECHANISM, Tested};
-use crate::audit::text;
 use crate::config::{RunConfig, RunFile};
-use crate::driver::replay::TWIN;
-use crate::driver::{LEDGER_FILE, config_digest, strategy_of};
+use crate::driver::LEDGER_FILE;
 use crate::error::{Result, RunError};
 use crate::files;
 use crate::files::names::{AUDIT_FILE, CONFIG_FILE, MANIFEST_FILE, PUBLIC_LEDGER_FILE};
 use crate::ledger::genesis_of;
-use undertone_coordinator::participation::policy::Enforcement;
-use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
+use crate::plan_inputs::{config_digest, strategy_of};
+use crate::replays::TWIN;
 
 /// Max number of audits beside the figures of the file: there are nine kinds and levels of sections, and the file itself has one of them.
 const MAX_OTHERS: usize = 8;
@@ -142,9 +143,9 @@ fn one_per_level(written: &Audit) -> Result<()> {
         let level = alarm.level.as_str();
         let is_known = match alarm.kind {
             Kind::Canaries => Level::of("", level).is_ok(),
-            Kind::Noise => [MECHANISM, lane::LEVEL].contains(&level),
+            Kind::Noise => [MECHANISM, record::LANE].contains(&level),
             Kind::Replay => [replay::THIS_RUN, TWIN, replays::TESTED].contains(&level),
-            Kind::Exposure => level == text::LEVEL,
+            Kind::Exposure => level == record::TEXT,
         };
         if !is_known || !alarm.verdict.is_alarm() {
             let got = format!("{:?} of {}: {:?}", alarm.kind, short(level), alarm.verdict);
@@ -299,8 +300,8 @@ pub(super) fn finished(folder: &Path) -> Result<(RunConfig, Vec<LedgerEntry>)> {
         return Err(RunError::missing(MANIFEST_FILE, expected));
     }
     let genesis = genesis_of(folder)?;
-    let found = match crate::publish::is_published(folder) {
-        true => crate::publish::read_ledger(&folder.join(PUBLIC_LEDGER_FILE), &genesis)?,
+    let found = match crate::public_ledger::is_published(folder) {
+        true => crate::public_ledger::read(&folder.join(PUBLIC_LEDGER_FILE), &genesis)?,
         false => crate::ledger::read(&folder.join(LEDGER_FILE), &genesis)?,
     };
     Ok((config, found.entries))

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use undertone_coordinator::task::{TaskConfig, TaskFile, TaskPurpose};
 use undertone_data::VocabularySpec;
 
-use super::Check;
-use super::published;
 use super::same::exactly;
 use super::subject::Subject;
+use super::{Check, published};
 use crate::config::RunConfig;
 use crate::driver::{
     CONFIG_FILE, FINISHED_FILES, INITIAL_MODEL_FILE, LEDGER_FILE, MECHANISM_FILE, MODEL_FILE, PRIVACY_FILE,
@@ -20,9 +20,8 @@ use crate::files::names::{
 };
 use crate::initial_model::SourceName;
 use crate::manifest::{MANIFEST_FILE, Manifest, sha256_of};
-use crate::publish::{PUBLIC_FILES, PUBLIC_TASK_FILES};
+use crate::public_ledger::{PUBLIC_FILES, PUBLIC_TASK_FILES};
 use crate::task::TASK_FILES;
-use undertone_coordinator::task::{TaskConfig, TaskFile, TaskPurpose};
 
 /// The files that a directory may have.
 pub(super) struct Files<'a> {

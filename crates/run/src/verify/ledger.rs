@@ -4,6 +4,11 @@ mod service;
 
 use std::path::Path;
 
+use undertone_coordinator::participation::ParticipantId;
+use undertone_coordinator::participation::observed::Observed;
+use undertone_coordinator::record::{EndReason, LedgerEnd, LedgerEntry, LedgerLine, LedgerMode, everyone_in};
+use undertone_coordinator::sampling::Sampling;
+
 use super::same::exactly;
 use super::subject::Subject;
 use super::{Check, Run, published, shown};
@@ -11,11 +16,7 @@ use crate::error::Result;
 use crate::files::{Line, Lines};
 use crate::ledger::{self, Ledger};
 use crate::manifest::Manifest;
-use crate::publish::{self, PublicEntry};
-use undertone_coordinator::participation::ParticipantId;
-use undertone_coordinator::participation::observed::Observed;
-use undertone_coordinator::record::{EndReason, LedgerEnd, LedgerEntry, LedgerLine, LedgerMode, everyone_in};
-use undertone_coordinator::sampling::Sampling;
+use crate::public_ledger::PublicEntry;
 
 /// Checks that each line follows the one before it, and the first the settings of the run.
 pub(super) fn chain(folder: &Path, published: bool, subject: &Subject) -> (Check, Option<Ledger>) {
@@ -25,7 +26,7 @@ pub(super) fn chain(folder: &Path, published: bool, subject: &Subject) -> (Check
     let read = only_what_a_run_writes(&path, published, &mut check);
     check.keep(read);
     let read = subject.genesis(folder).and_then(|genesis| match published {
-        true => publish::read_ledger(&path, &genesis),
+        true => crate::public_ledger::read(&path, &genesis),
         false => ledger::read(&path, &genesis),
     });
     let Some(found) = check.keep(read) else {
@@ -88,7 +89,7 @@ fn may_starve(subject: &Subject, end: &LedgerEnd) -> bool {
         && end.attempts.is_empty()
         && end.issuer.is_none()
         && !subject.is_external()
-        && (publish::by_schema(task) || task.participation.is_some())
+        && (crate::public_ledger::by_schema(task) || task.participation.is_some())
 }
 
 /// Checks that each line has the keys of a ledger's line, each once, and no others.

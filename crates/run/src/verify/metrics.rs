@@ -2,28 +2,27 @@
 
 mod evaluation;
 
-use sha2::{Digest, Sha256};
-
-use undertone_data::Vocab;
-
-use super::mechanism::keys_of;
-use super::same::exactly;
-use super::subject::Subject;
-use super::{Check, Run};
-use crate::driver::{LEDGER_FILE, METRICS_FILE, evaluates, shows_epsilon, signal_to_noise};
-use crate::error::{Result, RunError};
-use crate::evaluate::Metrics;
-use crate::files::{Line, Lines};
-use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
-use crate::task;
-use crate::work_items::work_items;
 use evaluation::{Measured, possible_over_users};
+use sha2::{Digest, Sha256};
 use undertone_coordinator::account::Account;
 use undertone_coordinator::adaptive_clip::AdaptiveClip;
 use undertone_coordinator::plan::Spending;
 use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::task::Algorithm;
+use undertone_data::Vocab;
 use undertone_present::numbers::hex;
+
+use super::mechanism::keys_of;
+use super::same::exactly;
+use super::subject::Subject;
+use super::{Check, Run};
+use crate::driver::{LEDGER_FILE, METRICS_FILE};
+use crate::error::{Result, RunError};
+use crate::files::{Line, Lines};
+use crate::metrics::{EvaluationRecord, Histogram, Metrics, MetricsLine, RoundRecord, StartRecord};
+use crate::plan_inputs::{evaluates, shows_epsilon, signal_to_noise};
+use crate::task;
+use crate::work_items::work_items;
 
 /// The figures of `metrics.jsonl` that the files of a run do not determine.
 pub(super) const NOT_DETERMINED: &str = "Losses, accuracies, norms, tokens and times in metrics.jsonl, who the pseudonyms are, \

@@ -1,17 +1,18 @@
 //! The final model against the ledger's last line, and its description against the report.
 
+use undertone_coordinator::identity::ModelIdentity;
+use undertone_coordinator::outlet;
+use undertone_coordinator::record::PrivacyReport;
+use undertone_coordinator::trainings::Training;
 use undertone_data::{Vocab, VocabProvenance};
 use undertone_models::weights;
 
 use super::same::exactly;
 use super::{Check, Run};
-use crate::driver::{MODEL_FILE, trained_model};
+use crate::driver::MODEL_FILE;
 use crate::error::Result;
 use crate::initial_model::{Description, description_of};
-use undertone_coordinator::identity::ModelIdentity;
-use undertone_coordinator::outlet;
-use undertone_coordinator::record::PrivacyReport;
-use undertone_coordinator::trainings::Training;
+use crate::plan_inputs::trained_model;
 
 /// Checks that the parameters are those of the ledger's last line, and that the frozen ones are unchanged.
 pub(super) fn matches_ledger(run: &Run<'_>, report: Option<&PrivacyReport>) -> Check {

@@ -133,7 +133,7 @@ pub fn release(folder: &Path) -> Result<(Verification, Vec<String>)> {
 /// [`RunError`] for a report that cannot be read.
 pub fn obstacles(folder: &Path) -> Result<Vec<String>> {
     let of_task = crate::task::is_exported(folder);
-    let ledger = folder.join(ledger_file(crate::publish::is_published(folder)));
+    let ledger = folder.join(ledger_file(crate::public_ledger::is_published(folder)));
     if !files::exists(&ledger) {
         // A model of `undertone pretrain`.
         return Ok(vec![WITHOUT_NOISE.to_owned()]);

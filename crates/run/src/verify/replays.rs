@@ -8,11 +8,10 @@ use std::path::Path;
 use super::subject::Subject;
 use super::{Check, Run, audit};
 use crate::config::RunConfig;
-use crate::driver::replay;
 use crate::error::{Result, RunError};
 use crate::files::names::REPLAYS_FILE;
-use crate::live::{LiveRecord, asked};
-use crate::replay::{Battery, PopulationMode, Replay, ReplayCheck};
+use crate::replays::live::{LiveRecord, asked};
+use crate::replays::{Battery, PopulationMode, Replay, ReplayCheck};
 
 /// Checks the replays of a run; `None` for a run without them.
 pub(super) fn agree(run: &Run<'_>) -> Option<Check> {
@@ -30,7 +29,7 @@ pub(super) fn agree(run: &Run<'_>) -> Option<Check> {
                 format!("{:?}", made.adjacency),
             );
         }
-        let bound = replay::clip_norms(&config.task);
+        let bound = crate::replays::clip_norms(&config.task);
         if made.clip_norms_per_round != bound {
             let place = format!("{REPLAYS_FILE}, clip_norms_per_round");
             check.wrong(place, bound, made.clip_norms_per_round);

@@ -8,7 +8,7 @@ use super::{Check, Run};
 use crate::files;
 use crate::files::names::{MODEL_FILE, SWEEP_FILE};
 use crate::manifest::sha256_of;
-use crate::sweep::{CANDIDATES, SweepStatement};
+use crate::sweep_statement::{CANDIDATES, SweepStatement};
 
 /// Checks that no other candidate of the sweep is on disk beside the run. The guarantee of the sweep itself is recomputed with the
 /// others, from the statement.

@@ -2,15 +2,16 @@
 
 use std::path::Path;
 
-use undertone_models::weights;
-
-use super::{Check, Run, Settings};
-use crate::driver::{LEDGER_FILE, MODEL_FILE, begun};
-use crate::error::{Result, RunError};
-use crate::session::{self, SessionConfig};
 use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
+use undertone_models::weights;
+
+use super::{Check, Run, Settings};
+use crate::driver::{LEDGER_FILE, MODEL_FILE};
+use crate::error::{Result, RunError};
+use crate::plan_inputs::begun;
+use crate::session_config::SessionConfig;
 
 /// The finding of a check that has nothing to compute with.
 pub(super) const NOT_RECOMPUTED: &str = "trained outside: not recomputed";
@@ -28,8 +29,8 @@ const UNDESCRIBED: &str =
 pub(super) fn settings(folder: &Path, config: &SessionConfig, entries: &[LedgerEntry]) -> Result<Settings> {
     let first = entries.first();
     let first = first.ok_or_else(|| RunError::damaged(&folder.join(LEDGER_FILE), "no rounds"))?;
-    let kept = session::reads_counts(config).then_some(first.total_weight);
-    let population = session::population(config, kept);
+    let kept = crate::session_config::reads_counts(config).then_some(first.total_weight);
+    let population = crate::session_config::population(config, kept);
     let layout = config.task.model.layout(0)?;
     let plan = PrivacyPlan::of_begun(
         &config.task,
@@ -54,7 +55,7 @@ pub(super) fn model(run: &Run<'_>, report: Option<&PrivacyReport>) -> Check {
     match (check.keep(read), report) {
         (Some(Some(text)), Some(report)) => {
             if let Some(claims) = check.keep(run.claims()) {
-                let made = session::described(&claims, report, run.entries.len() as u64);
+                let made = crate::session_config::described(&claims, report, run.entries.len() as u64);
                 super::model::is_described(&text, made, &mut check);
             }
         }
@@ -68,7 +69,7 @@ pub(super) fn model(run: &Run<'_>, report: Option<&PrivacyReport>) -> Check {
 fn tensors(run: &Run<'_>, check: &mut Check) -> Result<Option<String>> {
     let layout = run.task().model.layout(0)?;
     let path = run.folder.join(MODEL_FILE);
-    let bytes = crate::files::read_at_most(&path, session::max_model_bytes(&layout))?;
+    let bytes = crate::files::read_at_most(&path, crate::session_config::max_model_bytes(&layout))?;
     weights::from_safetensors(&layout, &bytes)?;
     super::model::nothing_else_said(&bytes, check)?;
     Ok(weights::description(&bytes)?)

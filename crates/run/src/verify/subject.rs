@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use undertone_coordinator::task::{TaskConfig, TaskFile, TaskPurpose};
+
 use super::Check;
 use super::same::exactly;
 use crate::config::{RunConfig, RunFile};
@@ -11,9 +13,8 @@ use crate::files;
 use crate::files::names::{SERVICE_FILE, TASK_FILE};
 use crate::initial_model::SourceName;
 use crate::ledger::{genesis_of, genesis_of_session};
-use crate::session::SessionConfig;
+use crate::session_config::SessionConfig;
 use crate::task::{self, ServiceRecord};
-use undertone_coordinator::task::{TaskConfig, TaskFile, TaskPurpose};
 
 /// The settings of the directory that is verified.
 pub(super) enum Subject {

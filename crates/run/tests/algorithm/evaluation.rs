@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use undertone_run::config::{EosTargets, EvaluationSplit, RunFile};
-use undertone_run::evaluate::Metrics;
 use undertone_run::metrics::EvaluationRecord;
+use undertone_run::metrics::Metrics;
 use undertone_run::pretrain::{PretrainFile, pretrain};
 use undertone_run::{Silent, Summary};
 

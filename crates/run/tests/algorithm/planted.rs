@@ -4,6 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use undertone_run::session_config::SessionConfig;
+use undertone_run::sweep_statement::Score;
+use undertone_run::sweep_statement::SweepStatement;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchIterator, StringArray};
 use serde_json::Value;
@@ -14,8 +17,7 @@ use undertone_present::numbers::hex;
 use undertone_run::config::RunFile;
 use undertone_run::export::{ExportOptions, Layout, export};
 use undertone_run::publish::publish;
-use undertone_run::session::{Session, SessionConfig};
-use undertone_run::sweep::{Score, SweepStatement};
+use undertone_run::session::Session;
 use undertone_run::{Silent, train, train_candidate};
 
 use crate::support::{holds, options};

@@ -1,6 +1,7 @@
 //! The memory of a model: its trainings, its words and its texts, and the readers that believe it.
 
 use std::path::{Path, PathBuf};
+use undertone_run::session_config::SessionConfig;
 
 use undertone_coordinator::record::PrivacyReport;
 use undertone_data::{
@@ -12,7 +13,7 @@ use undertone_run::config::{RunConfig, RunFile};
 use undertone_run::export::{ExportOptions, Layout, export};
 use undertone_run::pretrain::{PretrainFile, pretrain};
 use undertone_run::publish::publish;
-use undertone_run::session::{Session, SessionConfig};
+use undertone_run::session::Session;
 use undertone_run::{RunError, Silent, Summary};
 
 use crate::support::{World, config, holds, options, problems};

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use undertone_run::session_config::SessionConfig;
 
 use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
 use undertone_models::ExternalTensor;
-use undertone_run::session::{Session, SessionConfig};
+use undertone_run::session::Session;
 use undertone_run::verify::verify;
 
 use crate::support::{World, config, ledger, train};

@@ -12,8 +12,9 @@ use undertone_coordinator::record::GuaranteeRecord;
 use undertone_data::{Corpus, Partition};
 use undertone_mechanisms::draws;
 use undertone_run::audit::canaries::{CONFIRMATION, bounds_of_model, plan};
+use undertone_run::audit::record::TEXT;
 use undertone_run::audit::record::{Audit, Bound, CanaryPlan, Control};
-use undertone_run::audit::text::{LEVEL, check_copy, fix_rates};
+use undertone_run::audit::text::{check_copy, fix_rates};
 use undertone_run::config::RunFile;
 use undertone_run::config_digest;
 use undertone_run::likelihood::{self, Likelihood};
@@ -145,7 +146,7 @@ impl World<'_> {
         sorted.sort_by(f64::total_cmp);
         let middle = 0.5 * (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]);
         scores.iter_mut().for_each(|score| *score -= middle);
-        Ok(bounds_of_model(LEVEL, &scores, &coins, (self.claim, self.fixed), significance)?.to_vec())
+        Ok(bounds_of_model(TEXT, &scores, &coins, (self.claim, self.fixed), significance)?.to_vec())
     }
 
     /// A sentence of random words per canary.

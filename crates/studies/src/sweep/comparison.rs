@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::{Sweep, Trial, TrialState};
 use undertone_coordinator::record::GuaranteeRecord;
-use undertone_run::evaluate::{Measure, Metrics, UserCounts, standard_error};
+use undertone_run::evaluate::{Measure, UserCounts, standard_error};
 use undertone_run::metrics::EvaluationRecord;
+use undertone_run::metrics::Metrics;
 use undertone_run::read::RunData;
 use undertone_run::{Result, Silent};
 

@@ -6,6 +6,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use undertone_run::sweep_statement::CANDIDATES;
+use undertone_run::sweep_statement::Score;
+use undertone_run::sweep_statement::SweepStatement;
 
 use rand_core::Rng;
 use serde::{Deserialize, Serialize};
@@ -18,7 +21,7 @@ use undertone_report::ReportError;
 use undertone_run::files;
 use undertone_run::files::names::{PRIVACY_FILE, SWEEP_FILE};
 use undertone_run::manifest::MANIFEST_FILE;
-use undertone_run::sweep::{CANDIDATES, Score, SweepStatement, measure};
+use undertone_run::sweep::measure;
 use undertone_run::{Result, RunError};
 use undertone_run::{RunOptions, Silent};
 

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use undertone_run::session_config::SessionConfig;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchIterator, StringArray};
 use undertone_aggregation::Limbs;
 use undertone_data::{Corpus, MemorySource, MemoryTable, NoProgress, SourceSpec};
 use undertone_run::audit::record::of_replay;
 use undertone_run::config::{Override, RunFile};
-use undertone_run::session::{Round, Session, SessionConfig};
+use undertone_run::session::{Round, Session};
 use undertone_run::verify::{read_lane, read_replays};
 use undertone_run::{RunOptions, Silent, config_digest, train};
 use undertone_studies::sweep::Sweep;

@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::path::Path;
+use undertone_run::replays::Battery;
+use undertone_run::replays::PopulationMode;
+use undertone_run::replays::Replay;
 
 use undertone_run::config::{Override, RunFile};
-use undertone_run::replay::{Battery, PopulationMode, Replay, ReplayOptions, replay};
+use undertone_run::replay::{ReplayOptions, replay};
 use undertone_run::{RunOptions, Silent, train};
 
 const BASE: &str = r#"

@@ -5,13 +5,8 @@ use undertone_gates::{circles, read_crate};
 use super::{crates, name_of};
 
 /// The larger circles of today: crate, parent and number of modules. The list may only shrink.
-const KNOWN: [(&str, &str, usize); 9] = [
+const KNOWN: [(&str, &str, usize); 4] = [
     ("gpu", "", 3),
-    ("run", "", 3),
-    ("run", "", 3),
-    ("run", "", 6),
-    ("run", "audit", 4),
-    ("run", "driver", 3),
     ("service", "", 3),
     ("service", "admin", 3),
     ("service", "http", 3),

@@ -1,12 +1,15 @@
 //! `undertone audit replay`.
 
 use std::path::PathBuf;
+use undertone_run::replays::Battery;
+use undertone_run::replays::PopulationMode;
+use undertone_run::replays::Replay;
 
 use anyhow::Context;
 use clap::ValueEnum;
 use undertone_run::config::RunFile;
 use undertone_run::config_digest;
-use undertone_run::replay::{Battery, PopulationMode, Replay, ReplayOptions, replay};
+use undertone_run::replay::{ReplayOptions, replay};
 use undertone_run::verify::read_replays;
 use undertone_studies::audit::record;
 

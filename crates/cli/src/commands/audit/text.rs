@@ -1,7 +1,7 @@
 //! An audit as tables and sentences.
 
 use undertone_present::numbers::{epsilon_delta, number};
-use undertone_run::audit::{lane, text};
+use undertone_run::audit::record;
 use undertone_studies::audit::noise::Source;
 use undertone_studies::audit::record::{Audit, Bound};
 
@@ -24,8 +24,8 @@ fn tested(audit: &Audit) -> String {
         all.push(&replay.tested);
     }
     let of_bounds = audit.canaries.iter().map(|bound| match bound.level.as_str() {
-        lane::LEVEL => "the lane",
-        text::LEVEL => "a copy with invented users",
+        record::LANE => "the lane",
+        record::TEXT => "a copy with invented users",
         _ => "the mechanism",
     });
     let of_noise = audit.noise.iter().map(|noise| match noise.source {

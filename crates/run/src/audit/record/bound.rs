@@ -5,9 +5,12 @@ use undertone_accounting::audit::{Guesses, Significance, one_run, one_run_fdp};
 use undertone_accounting::{Delta, Epsilon};
 use undertone_coordinator::record::GuaranteeRecord;
 
-use super::super::{lane, text};
 use crate::error::{Result, RunError};
 
+/// The level of canaries in a run.
+pub const LANE: &str = "lane";
+/// The level of canaries with text.
+pub const TEXT: &str = "text";
 /// The level of a rehearsal of the mechanism.
 pub const MECHANISM: &str = "mechanism";
 
@@ -67,7 +70,7 @@ impl Bound {
     /// its level.
     #[must_use]
     pub(crate) fn decides(&self) -> bool {
-        let strongest = match self.level == text::LEVEL {
+        let strongest = match self.level == TEXT {
             true => FINAL,
             false => ITERATES,
         };
@@ -77,8 +80,8 @@ impl Bound {
     /// The thing that was attacked, in words.
     pub(super) fn attacked(&self) -> &'static str {
         match self.level.as_str() {
-            lane::LEVEL => "the lane of this run",
-            text::LEVEL => "a copy of this run with invented users",
+            LANE => "the lane of this run",
+            TEXT => "a copy of this run with invented users",
             _ => "a rehearsal of the mechanism",
         }
     }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::noise::Source;
-use super::super::{lane, text};
 use super::{Audit, MECHANISM, Verdict};
+use super::{LANE, TEXT};
 
 /// The kind of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,14 +72,14 @@ impl Audit {
         let canaries = canaries.map(|bound| (Kind::Canaries, bound.level.as_str()));
         let noise = self.noise.as_ref().map(|noise| {
             let level = match noise.source {
-                Source::ThisRun => lane::LEVEL,
+                Source::ThisRun => LANE,
                 Source::Rehearsal => MECHANISM,
             };
             (Kind::Noise, level)
         });
         let replay = self.replay.as_ref();
         let replay = replay.map(|replay| (Kind::Replay, replay.tested.as_str()));
-        let exposure = self.exposure.as_ref().map(|_| (Kind::Exposure, text::LEVEL));
+        let exposure = self.exposure.as_ref().map(|_| (Kind::Exposure, TEXT));
         [canaries, noise, replay, exposure].into_iter().flatten()
     }
 

@@ -2,10 +2,10 @@
 
 use undertone_present::numbers::number;
 
+use super::super::exposure::LIMITS;
 use super::super::noise::NoiseTests;
-use super::super::text;
-use super::{Alarm, Audit, Control, FINAL, LIMITS};
-use crate::replay::TWIN;
+use super::{Alarm, Audit, Control, FINAL, TEXT};
+use crate::replays::TWIN;
 
 impl Audit {
     pub(super) fn sentences(&self) -> Vec<String> {
@@ -84,7 +84,7 @@ impl Audit {
                  to the variance of its score over all rounds. The bounds are those from guesses, which hold whatever the others add."
             ));
         }
-        if self.canaries.iter().any(|bound| bound.level == text::LEVEL) {
+        if self.canaries.iter().any(|bound| bound.level == TEXT) {
             statements.push(
                 "The final model of a copy of this run was attacked, which was trained with invented users beside all others. This run \
                  itself was not tested."

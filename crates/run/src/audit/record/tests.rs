@@ -1,6 +1,6 @@
 use super::super::noise::Source;
-use super::super::{lane, text};
 use super::*;
+use super::{LANE, TEXT};
 
 fn noise(source: Source, values: usize, smallest_p_holm: f64) -> Audit {
     Audit {
@@ -55,7 +55,7 @@ fn bound(level: &str, adversary: &str, confidence: f64, epsilon_lower: f64) -> B
 }
 
 fn canaries(level: &str, epsilon_lower: f64, confirmed: Option<f64>) -> Audit {
-    let adversary = if level == text::LEVEL { FINAL } else { ITERATES };
+    let adversary = if level == TEXT { FINAL } else { ITERATES };
     let confirmation = confirmed.map(|epsilon| bound(level, adversary, 0.999, epsilon));
     let canaries = [bound(level, adversary, 0.95, epsilon_lower)];
     Audit {
@@ -104,27 +104,27 @@ fn an_audit_of_another_level_stands_beside_the_one_before() {
         "stands beside these figures, a test of noise of the level 'lane': the claim is contradicted"
     ));
     // Canaries share their claim with tests of noise of the same level alone.
-    let copy = canaries(text::LEVEL, 1.0, None).after(both);
+    let copy = canaries(TEXT, 1.0, None).after(both);
     assert!(copy.noise.is_none() && copy.canaries.len() == 1);
     let kept: Vec<_> = copy.others.iter().map(|other| other.section().unwrap()).collect();
-    assert_eq!(kept, [(Kind::Noise, MECHANISM), (Kind::Noise, lane::LEVEL)]);
+    assert_eq!(kept, [(Kind::Noise, MECHANISM), (Kind::Noise, LANE)]);
     let rehearsed = canaries(MECHANISM, 1.0, None).after(copy);
     let kept: Vec<_> = rehearsed
         .others
         .iter()
         .map(|other| other.section().unwrap())
         .collect();
-    assert_eq!(kept, [(Kind::Canaries, text::LEVEL), (Kind::Noise, lane::LEVEL)]);
+    assert_eq!(kept, [(Kind::Canaries, TEXT), (Kind::Noise, LANE)]);
     assert_eq!(rehearsed.noise.as_ref().unwrap().source, Source::Rehearsal);
     assert_eq!((rehearsed.audits, rehearsed.all().count()), (4, 3));
 }
 
 #[test]
 fn the_worst_verdict_is_that_of_all_audits_together() {
-    let once = canaries(lane::LEVEL, 5.0, Some(3.0));
+    let once = canaries(LANE, 5.0, Some(3.0));
     assert_eq!(once.judged(), Verdict::OneInTwenty);
     assert!(once.verdict.contains("at most one audit in twenty"));
-    let replaced = canaries(lane::LEVEL, 1.0, None).after(once);
+    let replaced = canaries(LANE, 1.0, None).after(once);
     assert_eq!(replaced.judged(), Verdict::OneInTwenty);
     let confirmed = canaries(MECHANISM, 5.0, Some(4.5)).after(replaced);
     assert_eq!(confirmed.judged(), Verdict::Contradicted);
@@ -139,9 +139,9 @@ fn the_worst_verdict_is_that_of_all_audits_together() {
 fn each_headline_names_its_level_its_attacker_and_its_delta() {
     for (level, place, seen) in [
         (MECHANISM, "a rehearsal of the mechanism", "all rounds"),
-        (lane::LEVEL, "the lane of this run", "all rounds"),
+        (LANE, "the lane of this run", "all rounds"),
         (
-            text::LEVEL,
+            TEXT,
             "a copy of this run with invented users",
             "the final model alone",
         ),

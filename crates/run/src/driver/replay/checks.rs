@@ -1,6 +1,5 @@
 //! The checks of a replay and their outcomes.
 
-use serde::{Deserialize, Serialize};
 use undertone_accounting::audit::MAX_CANARIES;
 use undertone_accounting::audit::many_runs::coverage_p_value;
 use undertone_accounting::participation::{Participation, Spacing};
@@ -10,33 +9,10 @@ use undertone_coordinator::sampling::Sampling;
 use undertone_mechanisms::NoisedAverage;
 
 use crate::error::Result;
+use crate::replays::ReplayCheck;
 
 /// The false-alarm rate of the test of cohort sizes.
 const ALARM: f64 = 1e-6;
-
-/// One check over all audited rounds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ReplayCheck {
-    /// `R0` to `R6`.
-    pub name: String,
-    /// The property that the check compares.
-    pub property: String,
-    /// Number of comparisons.
-    pub compared: u64,
-    /// Number of comparisons that failed.
-    pub failed: u64,
-    /// The first round in which one failed.
-    pub first_failure: Option<u64>,
-}
-
-impl ReplayCheck {
-    /// All checks before the first comparison.
-    #[must_use]
-    pub fn all() -> Vec<Self> {
-        Checks::default().list()
-    }
-}
 
 /// The checks of a replay.
 #[derive(Debug)]
@@ -44,34 +20,7 @@ pub(super) struct Checks([ReplayCheck; 7]);
 
 impl Default for Checks {
     fn default() -> Self {
-        let check = |name: &str, property: &str| ReplayCheck {
-            name: name.to_owned(),
-            property: property.to_owned(),
-            compared: 0,
-            failed: 0,
-            first_failure: None,
-        };
-        Self([
-            check("R0", "plans, ledger lines and errors do not depend on one user"),
-            check("R1", "one user moves the sum by at most the clip norm"),
-            check(
-                "R2",
-                "one user moves the average by at most the stated sensitivity",
-            ),
-            check("R3", "the noise does not depend on the sum"),
-            check(
-                "R4",
-                "the sum less the user's own part is the sum without the user",
-            ),
-            check(
-                "R5",
-                "all rounds of one user move the run by at most its sensitivity",
-            ),
-            check(
-                "R6",
-                "participation and cohorts are those that the guarantee assumes",
-            ),
-        ])
+        Self(ReplayCheck::CHECKS.map(|(name, property)| ReplayCheck::before(name, property)))
     }
 }
 

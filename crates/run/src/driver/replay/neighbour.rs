@@ -6,6 +6,8 @@ use undertone_coordinator::participation::Salt;
 use undertone_coordinator::sampling::Sampling;
 use undertone_coordinator::task::{Algorithm, TaskConfig};
 
+use crate::replays::replaces;
+
 /// The neighbour that a run's guarantee speaks of.
 pub(super) enum Neighbour {
     /// The user is not in the cohort.
@@ -106,8 +108,8 @@ impl Neighbour {
                 microbatch: task.user_update.batch_size(),
             },
             _ if by_schema => Self::Zero,
-            (_, Sampling::Poisson) => Self::Absent,
-            _ => Self::Replaced { users },
+            _ if replaces(task) => Self::Replaced { users },
+            _ => Self::Absent,
         }
     }
 

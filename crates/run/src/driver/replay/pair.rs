@@ -16,14 +16,14 @@ use undertone_data::Partition;
 use undertone_mechanisms::audit::Difference;
 use zeroize::Zeroizing;
 
-use super::Battery;
 use super::adversary::Adversary;
-use super::checks::{self, Checks, ReplayCheck};
+use super::checks::{self, Checks};
 use super::neighbour::{Neighbour, Sides};
 use super::sums::{Copied, Differences, copied, difference};
 use crate::driver::Run;
 use crate::entropy::round_entropy;
 use crate::error::{Result, RunError};
+use crate::replays::{Battery, ReplayCheck};
 
 /// The state of an audit over the rounds of a run.
 pub(in crate::driver) struct Auditor<'a> {

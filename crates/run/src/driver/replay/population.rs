@@ -5,9 +5,9 @@ use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::task::{EstimatorConfig, TaskConfig};
 
 use super::pair::Auditor;
-use crate::driver::open::population;
 use crate::driver::{Run, example_counts};
 use crate::error::Result;
+use crate::plan_inputs::population;
 
 /// Plans the neighbours of the audited users. Returns the public statistics that move their plans.
 pub(super) fn recomputed(

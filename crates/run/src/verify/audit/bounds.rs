@@ -4,8 +4,8 @@
 use super::super::{Check, Run};
 use super::{Place, short};
 use crate::audit::canaries::{self, CONFIRMATION};
+use crate::audit::record;
 use crate::audit::record::{ANY, Audit, Bound, CanaryPlan, FDP, FINAL, ITERATES, MECHANISM};
-use crate::audit::{lane, text};
 use crate::config::MAX_CANARIES;
 use crate::error::{Result, RunError};
 use undertone_accounting::audit::Significance;
@@ -41,8 +41,8 @@ impl Level {
     fn name(self) -> &'static str {
         match self {
             Self::Mechanism => MECHANISM,
-            Self::Lane => lane::LEVEL,
-            Self::Text => text::LEVEL,
+            Self::Lane => record::LANE,
+            Self::Text => record::TEXT,
         }
     }
 }

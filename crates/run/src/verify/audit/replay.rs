@@ -3,9 +3,8 @@
 use super::super::{Check, Run, replays};
 use super::Place;
 use crate::config::RunConfig;
-use crate::driver::replay::{self, TWIN};
 use crate::error::Result;
-use crate::replay::{PopulationMode, Replay, ReplayCheck};
+use crate::replays::{PopulationMode, Replay, ReplayCheck, TWIN, clip_norms};
 
 /// The words for the run itself.
 pub(super) const THIS_RUN: &str = "this run";
@@ -40,7 +39,7 @@ pub(super) fn made_again(
         }
         .to_owned(),
         adjacency: run.plan.adjacency(),
-        clip_norms_per_round: replay::clip_norms(&config.task),
+        clip_norms_per_round: clip_norms(&config.task),
         checks: same_checks(&written.checks, place, check),
         conditional_on: Replay::conditional_on(written.population),
         ..written.clone()

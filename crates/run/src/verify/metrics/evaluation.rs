@@ -5,7 +5,7 @@
 use undertone_data::{EosTargets, Vocab};
 
 use super::{possible, possible_metrics};
-use crate::evaluate::Metrics;
+use crate::metrics::Metrics;
 use crate::verify::Check;
 
 /// The settings that the figures of an evaluation depend on.

@@ -13,12 +13,62 @@ use undertone_coordinator::participation::{ParticipantId, Salt};
 use undertone_coordinator::record::{
     AbandonedAttempt, Issuer, LedgerEnd, LedgerEntry, LedgerLine, LedgerMode, NoiseLabel,
 };
+use undertone_coordinator::task::TaskConfig;
 use undertone_present::numbers::hex;
 
-use crate::driver::fresh_bytes;
+use crate::entropy::fresh_bytes;
 use crate::error::{Result, RunError};
-use crate::files::{Line, Lines};
+use crate::files::names::{
+    CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, MECHANISM_FILE, MODEL_FILE, PRIVACY_FILE,
+    PRIVACY_PAGE, PUBLIC_LEDGER_FILE, REPLAYS_FILE, SERVICE_FILE, SOURCE_FILE, SWEEP_FILE, TASK_FILE,
+    TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
+};
+use crate::files::{self, Line, Lines};
 use crate::ledger::Ledger;
+
+/// The files of a published run, which its manifest covers.
+pub(crate) const PUBLIC_FILES: [&str; 16] = [
+    CONFIG_FILE,
+    INITIAL_MODEL_FILE,
+    LANE_FILE,
+    LANE_VALUES_FILE,
+    PUBLIC_LEDGER_FILE,
+    MECHANISM_FILE,
+    MODEL_FILE,
+    PRIVACY_FILE,
+    PRIVACY_PAGE,
+    REPLAYS_FILE,
+    SOURCE_FILE,
+    SWEEP_FILE,
+    TOKENIZER_FILE,
+    TOKENIZER_PRIVACY_FILE,
+    VOCAB_FILE,
+    VOCAB_PRIVACY_FILE,
+];
+
+/// The files of a published task of the service.
+pub(crate) const PUBLIC_TASK_FILES: [&str; 9] = [
+    TASK_FILE,
+    INITIAL_MODEL_FILE,
+    PUBLIC_LEDGER_FILE,
+    MECHANISM_FILE,
+    MODEL_FILE,
+    PRIVACY_FILE,
+    PRIVACY_PAGE,
+    SERVICE_FILE,
+    VOCAB_FILE,
+];
+
+/// `true` for a folder that `undertone publish` made.
+#[must_use]
+pub fn is_published(folder: &Path) -> bool {
+    files::exists(&folder.join(PUBLIC_LEDGER_FILE))
+}
+
+/// `true` if the guarantee of a task rests on a participation schema. Then it holds even if everybody knows who took part.
+pub(crate) fn by_schema(task: &TaskConfig) -> bool {
+    task.encoding_is_noisy() || (task.privacy.as_ref()).is_some_and(|privacy| privacy.mechanism.is_some())
+}
 
 /// One round of a published ledger.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -155,14 +205,14 @@ impl PublicEntry {
 ///
 /// PRIVACY: the key is drawn for the publication and kept nowhere. So nobody can join two publications of a run, or a publication and
 /// the ledger that it was made from, by the names.
-pub(super) struct Names(Salt);
+pub(crate) struct Names(Salt);
 
 impl Names {
     /// The names under a new key.
     ///
     /// # Errors
     /// [`RunError::Entropy`].
-    pub(super) fn fresh() -> Result<Self> {
+    pub(crate) fn fresh() -> Result<Self> {
         Ok(Self(Salt::from_bytes(fresh_bytes()?)))
     }
 
@@ -184,7 +234,7 @@ impl Names {
 
 /// The lines of the public ledger of a private one, chained anew from the public settings, and the digest of the last line. It has names of
 /// users where the guarantee rests on a participation schema.
-pub(super) fn public_lines(
+pub(crate) fn public_lines(
     ledger: &Ledger,
     names: Option<&Names>,
     genesis: &str,

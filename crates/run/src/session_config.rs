@@ -1,5 +1,7 @@
 //! The settings of a session: those of a run file without data, model, server and evaluation, which the other program has.
 
+mod claims;
+
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,8 @@ use undertone_models::{ExternalTensor, ModelSpec};
 
 use crate::config::{CheckpointConfig, parse_as};
 use crate::error::{Result, RunError};
+
+pub(crate) use claims::{claims, described, max_model_bytes, population, reads_counts};
 
 /// The settings of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use undertone_data::LocalPlace;
 use crate::error::{Result, RunError};
 use crate::files;
 use crate::files::names::LOCAL_SOURCES_FILE;
-use crate::huggingface;
+use crate::initial_model::huggingface;
 
 /// Maximum size of the file: the names of a million files.
 const MAX_BYTES: u64 = 256 << 20;
