@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--small", action="store_true")
-parser.add_argument("--model", choices=["dplm", "cifg", "gpt2"])
+parser.add_argument("--model", choices=["dplm", "cifg"])
 parser.add_argument("--users", type=int)
 ARGUMENTS = parser.parse_args()
 SMALL = ARGUMENTS.small
@@ -99,82 +99,13 @@ def rounds(coupled, users, compiled):
     return users * EXAMPLES * TOKENS / statistics.median(seconds[1:])
 
 
-class Block(torch.nn.Module):
-    """A block of GPT-2."""
-
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.first, self.second = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
-        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
-        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        split = lambda part: part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        q, k, v = map(split, self.qkv(self.first(x)).chunk(3, dim=-1))
-        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).flatten(2))
-        return x + self.down(torch.nn.functional.gelu(self.up(self.second(x)), approximate="tanh"))
-
-
-class Gpt2(torch.nn.Module):
-    """GPT-2 with tied embeddings and random weights."""
-
-    def __init__(self, layers, width, heads, ids, context):
-        super().__init__()
-        self.words, self.places = torch.nn.Embedding(ids, width), torch.nn.Embedding(context, width)
-        self.blocks = torch.nn.ModuleList([Block(width, heads) for _ in range(layers)])
-        self.last = torch.nn.LayerNorm(width)
-        for parameter in self.parameters():
-            if parameter.dim() > 1:
-                torch.nn.init.normal_(parameter, std=0.02)
-
-    def forward(self, inputs, targets):
-        x = self.words(inputs) + self.places.weight[: inputs.shape[1]]
-        for block in self.blocks:
-            x = block(x)
-        logits = torch.nn.functional.linear(self.last(x), self.words.weight)
-        return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
-
-
-def users_of_gpt2(users, compiled):
-    """Gradients of one user after another, each of 16 texts of 512 tokens, in bfloat16 and without privacy."""
-    torch.manual_seed(1)
-    sizes, (rows, length) = ((2, 16, 2, 97, 24), (4, 12)) if SMALL else ((12, 768, 12, 50_257, 1024), (16, 512))
-    model = Gpt2(*sizes).to(DEVICE)
-    text = torch.randint(3, sizes[3], (users, rows, length + 1), device=DEVICE)
-    step = torch.compile(model) if compiled else model
-    seconds = []
-    for _ in range(ROUNDS + 1):
-        if DEVICE == "cuda":
-            torch.cuda.synchronize()
-        begun = time.perf_counter()
-        for user in text:
-            model.zero_grad(set_to_none=False)
-            with torch.autocast(DEVICE, dtype=torch.bfloat16):
-                loss = step(user[:, :-1], user[:, 1:])
-            loss.backward()
-        model.last.weight.grad.sum().item()
-        seconds.append(time.perf_counter() - begun)
-    return users * rows * length / statistics.median(seconds[1:])
-
-
 lines = []
-if ARGUMENTS.model == "gpt2":
-    for compiled in [False] if SMALL else [False, True]:
-        line = {"model": "gpt2", "users_in_a_row": 8, "compiled": compiled, "precision": "bf16"}
-        try:
-            line["tokens_per_s"] = round(users_of_gpt2(2 if SMALL else 8, compiled))
-        except Exception as error:  # out of memory, or a compiler that is not there
-            line["error"] = str(error).splitlines()[0][:200]
-        lines.append(line)
-        print(json.dumps(line), flush=True)
 for name, coupled in [("dplm", False), ("cifg", True)]:
     if ARGUMENTS.model not in (None, name):
         continue
     for users in [ARGUMENTS.users] if ARGUMENTS.users else COUNTS:
         for compiled in [False] if SMALL else [False, True]:
-            line = {"model": name, "users_at_once": users, "compiled": compiled, "precision": "f32"}
+            line = {"model": name, "users_at_once": users, "compiled": compiled}
             try:
                 line["tokens_per_s"] = round(rounds(coupled, users, compiled))
             except Exception as error:  # out of memory, or a compiler that is not there

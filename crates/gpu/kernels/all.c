@@ -2,4 +2,3 @@
 #include "common.c"
 #include "products.c"
 #include "recurrent.c"
-#include "transformer.c"

@@ -14,8 +14,8 @@ typedef struct {
     u64 at;
     u32 row;   /* floats from one row to the next */
     u32 col;   /* floats from one column to the next; for SHARED floats from one slot to the next */
-    u32 place; /* PARAMETERS, ROOM, SHARED or COMMON */
-    u32 shift; /* rows to skip: one of NOTHING, STEP, EARLIER, BEFORE, CHUNK */
+    u32 place; /* PARAMETERS, ROOM or SHARED */
+    u32 shift; /* rows to skip: one of NOTHING, STEP, EARLIER, BEFORE */
 } Array;
 
 /* The arguments of every kernel. */
@@ -30,28 +30,24 @@ typedef struct {
     u32 depth;           /* terms of each sum, or one of the kinds below */
     u32 mode;            /* what happens to a result, or what a kernel selects */
     float factor;
-    u32 heads; /* heads of queries per row, or per row that is a number of them */
-    Array a, b, c, d, e;
+    Array a, b, c, d;
 } Call;
 
 /* Places of an array. */
 #define PARAMETERS 0u
 #define ROOM 1u
 #define SHARED 2u
-#define COMMON 3u /* as SHARED, but the same for all slots */
 
 /* Kinds of a number of rows. Every other number is itself. */
 #define ALL_ROWS 0xffffffffu
 #define ROWS_OF_STEP 0xfffffffeu
 #define SEQUENCES 0xfffffffdu
-#define ROWS_OF_CHUNK 0xfffffffcu /* `sequences` rows from the row `step` times as many on, or those that are left */
 
 /* Rows that an array skips. */
 #define NOTHING 0u
 #define STEP 1u    /* the first row of the time step */
 #define EARLIER 2u /* the first row of the time step before */
 #define BEFORE 3u  /* the first state before the time step, where first states stand in front */
-#define CHUNK 4u   /* the first row of the chunk */
 
 /* Modes of `product`. */
 #define SET 0u
@@ -61,7 +57,7 @@ typedef struct {
 #define ADD_SCALED 4u
 
 /* A table says what a slot does in the present local step. The words of a header: */
-#define HEADER 13u
+#define HEADER 12u
 #define ROWS_AT 0u      /* rows of the batch; 0 for a slot without work */
 #define SEQUENCES_AT 1u /* sequences of the batch */
 #define STEPS_AT 2u     /* time steps of the batch */
@@ -70,12 +66,11 @@ typedef struct {
 /* The places in the table of one word per row, per time step, or per sequence: */
 #define INPUT_IDS 5u  /* per row: the token that is read */
 #define TARGET_IDS 6u /* per row: the token that is predicted, or NO_TARGET */
-#define PREVIOUS 7u   /* per row: the row of the state before, with the first states in front; in a transformer its position */
+#define PREVIOUS 7u   /* per row: the row of the state before, with the first states in front */
 #define CHAINS 8u     /* per row: the next row that reads the same token, or NO_ROW; and before all of them whether the row is the first */
-#define STARTS 9u     /* per time step and one more: its first row; in a transformer per sequence */
+#define STARTS 9u     /* per time step and one more: its first row */
 #define LASTS 10u     /* per sequence: the row of its last state, with the first states in front */
 #define DISCARD 11u   /* not a place: 1 if the update of the slot is to be zero */
-#define WEIGHTS 12u   /* per row: its part of the loss, as a float; without a place all rows with a target have the same */
 #define NO_TARGET 0xffffffffu
 #define NO_ROW 0xffffffffu
 
@@ -89,8 +84,9 @@ typedef struct {
 #ifdef __CUDACC_RTC__
 
 #define FUNCTION static __device__ __forceinline__
-#define KERNEL_OF(name, blocks) \
-    extern "C" __global__ void __launch_bounds__(THREADS, blocks) \
+/* A kernel, of which at least four blocks fit a processor of a GPU. */
+#define KERNEL(name) \
+    extern "C" __global__ void __launch_bounds__(THREADS, 4) \
         name(float *parameters, float *room, const u32 *table, const Call call)
 #define SLOT (blockIdx.y)
 #define FIRST ((u64)blockIdx.x * blockDim.x + threadIdx.x)
@@ -117,7 +113,7 @@ typedef struct {
 } Place;
 
 #define FUNCTION static inline
-#define KERNEL_OF(name, blocks) \
+#define KERNEL(name) \
     void undertone_train_##name(const Place *place, float *parameters, float *room, const u32 *table, Call call)
 #define SLOT (place->slot)
 #define FIRST (place->first)
@@ -146,9 +142,6 @@ static inline u32 needed(u32 all, u32 limit, u32 first, u32 apart)
 }
 
 #endif
-
-/* A kernel, of which at least four blocks fit a processor of a GPU. */
-#define KERNEL(name) KERNEL_OF(name, 4)
 
 typedef struct {
     float *parameters, *room, *shared;
@@ -179,10 +172,6 @@ FUNCTION u32 rows_of(const Slot *slot, const Call *call, u32 kind)
         return slot->header[SEQUENCES_AT];
     if (kind == ROWS_OF_STEP)
         return call->step < slot->header[STEPS_AT] ? starts[call->step + 1] - starts[call->step] : 0;
-    if (kind == ROWS_OF_CHUNK) {
-        u32 first = call->step * call->sequences, left = first < slot->rows ? slot->rows - first : 0;
-        return left < call->sequences ? left : call->sequences;
-    }
     return kind;
 }
 
@@ -191,7 +180,7 @@ FUNCTION float *start_of(const Slot *slot, const Call *call, const Array *array)
 {
     const u32 *starts = slot->table + slot->header[STARTS];
     float *from = array->place == PARAMETERS ? slot->parameters : array->place == ROOM ? slot->room
-        : array->place == COMMON ? slot->shared : slot->shared + (u64)slot->number * array->col;
+        : slot->shared + (u64)slot->number * array->col;
     /* A slot whose batch has ended has no rows in this time step, and its array is not read. */
     u32 steps = slot->header[STEPS_AT], step = call->step < steps ? call->step : steps;
     u64 skipped = 0;
@@ -201,8 +190,6 @@ FUNCTION float *start_of(const Slot *slot, const Call *call, const Array *array)
         skipped = starts[step - 1];
     else if (array->shift == BEFORE && step > 0)
         skipped = call->sequences + starts[step - 1];
-    else if (array->shift == CHUNK)
-        skipped = (u64)call->step * call->sequences;
     return from + array->at + skipped * array->row;
 }
 
@@ -268,23 +255,23 @@ FUNCTION float hyperbolic_tangent(float x)
     return magnitude < 0.625f ? fmaf(poly * square, x, x) : large;
 }
 
-/* The parameters of every slot start as those of the round, or as zero where mode is 1 and they are a gradient. */
+/* The parameters of every slot start as those of the round. */
 KERNEL(begin)
 {
     Slot slot = slot_of(parameters, room, table, &call, SLOT);
     u64 n;
     for (n = FIRST; n < call.slot_parameters; n += STRIDE)
-        slot.parameters[n] = call.mode ? 0.0f : slot.shared[n];
+        slot.parameters[n] = slot.shared[n];
 }
 
-/* The parameters of every slot become its update, which they are already where mode is 1. */
+/* The parameters of every slot become its update. */
 KERNEL(finish)
 {
     Slot slot = slot_of(parameters, room, table, &call, SLOT);
     u32 discard = slot.header[DISCARD];
     u64 n;
     for (n = FIRST; n < call.slot_parameters; n += STRIDE)
-        slot.parameters[n] = discard ? 0.0f : call.mode ? slot.parameters[n] : slot.parameters[n] - slot.shared[n];
+        slot.parameters[n] = discard ? 0.0f : slot.parameters[n] - slot.shared[n];
 }
 
 /* c[row] = a[index of the row], scaled by d[index of the row] where mode has its ninth bit. The first eight bits say which words of the
@@ -320,208 +307,6 @@ FUNCTION float sum_of_parts(const float *parts)
         sum += parts[i];
     return sum;
 }
-
-/* The threads of a block compute a tile of a product together. They copy slices of both factors, of `deep` terms of each sum, into memory
- * that they share, and fetch the next slices while they multiply. Each sum adds its terms in their order, whatever the tile is.
- * A thread computes `tall` rows that follow one another, and `wide` columns: pairs that lie 2 `lanes` columns apart. */
-typedef struct {
-    u32 tall, wide, lanes, deep;
-    u32 coarse; /* 1 for the products of `coarse.c` */
-} Tile;
-
-/* The rows and the columns of a tile. */
-#define HIGH(tile) ((tile).tall * (THREADS / (tile).lanes))
-#define BROAD(tile) ((tile).wide * (tile).lanes)
-
-/* The floats of one term in the shared memory: the lines of a tile, and a gap against conflicts of memory banks. Threads read two or four
- * lines at once. */
-#define LEFT_TERM(tile) (HIGH(tile) + ((tile).tall % 4 == 0 ? 4 : 2))
-#define RIGHT_TERM(tile) (BROAD(tile) + 2)
-
-/* The most values that a thread computes, that it fetches of the left and of the right factor, and the most rows or columns of them. */
-#define MAX_SUMS 64u
-#define MAX_LEFT 8u
-#define MAX_RIGHT 16u
-#define MAX_LINES 8u
-
-/* A factor: `lines` lines of `terms` terms. */
-typedef struct {
-    const float *values;
-    u32 of_line, of_term; /* floats from one line, or one term, to the next */
-    u32 lines, terms;
-} Factor;
-
-/* How the threads of a block share the values of a slice. Threads side by side take values side by side: `run` lines, or all terms. A
- * thread takes `across` values along the run's direction and `along` in the other one. */
-#define RUN(size, deep, by_terms) ((by_terms) ? (deep) : (size) % 32 == 0 ? 32u : 16u)
-#define ACROSS(size, deep, by_terms) ((by_terms) ? 1u : (size) / RUN(size, deep, by_terms))
-#define ALONG(size, deep, by_terms) ((size) * (deep) / THREADS / ACROSS(size, deep, by_terms))
-
-FUNCTION void fetch_part(float *into, const Factor *factor, u32 thread, u32 first_line, u32 first_term, const u32 size, const u32 deep,
-                         const u32 by_terms)
-{
-    const u32 run = RUN(size, deep, by_terms), across = ACROSS(size, deep, by_terms), along = ALONG(size, deep, by_terms);
-    u32 line = first_line + (by_terms ? thread / run : thread % run), term = first_term + (by_terms ? thread % run : thread / run);
-    u32 whole = first_line + size <= factor->lines && first_term + deep <= factor->terms, i, j;
-    const float *from = factor->values + (line * factor->of_line + term * factor->of_term);
-    u32 step_across = run * factor->of_line, step_along = THREADS / run * (by_terms ? factor->of_line : factor->of_term);
-    if (whole) {
-        UNROLL
-        for (i = 0; i < along; i++)
-            UNROLL
-            for (j = 0; j < across; j++)
-                into[i * across + j] = from[i * step_along + j * step_across];
-        return;
-    }
-    /* What lies outside of the factor is zero. */
-    UNROLL
-    for (i = 0; i < along; i++)
-        UNROLL
-        for (j = 0; j < across; j++) {
-            u32 at_line = line + (by_terms ? i * (THREADS / run) : j * run), at_term = term + (by_terms ? 0 : i * (THREADS / run));
-            int inside = at_line < factor->lines && at_term < factor->terms;
-            into[i * across + j] = inside ? from[i * step_along + j * step_across] : 0.0f;
-        }
-}
-
-FUNCTION void share_part(float *into, const float *from, u32 thread, const u32 size, const u32 deep, const u32 of_term, const u32 by_terms)
-{
-    const u32 run = RUN(size, deep, by_terms), across = ACROSS(size, deep, by_terms), along = ALONG(size, deep, by_terms);
-    u32 line = by_terms ? thread / run : thread % run, term = by_terms ? thread % run : thread / run, i, j;
-    UNROLL
-    for (i = 0; i < along; i++)
-        UNROLL
-        for (j = 0; j < across; j++)
-            into[(term + (by_terms ? 0 : i * (THREADS / run))) * of_term + line + (by_terms ? i * (THREADS / run) : j * run)] =
-                from[i * across + j];
-}
-
-/* Reads a thread's part of a slice: `size` lines from `first_line` on, and `deep` terms from `first_term` on. */
-FUNCTION void fetch(float *into, const Factor *factor, u32 thread, u32 first_line, u32 first_term, const u32 size, const u32 deep)
-{
-    if (factor->of_term == 1)
-        fetch_part(into, factor, thread, first_line, first_term, size, deep, 1);
-    else
-        fetch_part(into, factor, thread, first_line, first_term, size, deep, 0);
-}
-
-/* Copies what `fetch` gave to the shared memory, where `of_term` floats belong to a term. */
-FUNCTION void share(float *into, const float *from, const Factor *factor, u32 thread, const u32 size, const u32 deep, const u32 of_term)
-{
-    if (factor->of_term == 1)
-        share_part(into, from, thread, size, deep, of_term, 1);
-    else
-        share_part(into, from, thread, size, deep, of_term, 0);
-}
-
-/* One term of the sums of a thread. `rows` and `cols` say how many of them are needed. */
-FUNCTION void multiply(float *sums, const float *left, const float *right, const Tile tile, u32 rows, u32 cols)
-{
-    float of_row[MAX_LINES], of_col[MAX_LINES];
-    u32 i, j;
-    UNROLL
-    for (i = 0; i < rows; i++)
-        of_row[i] = left[i];
-    UNROLL
-    for (j = 0; j < cols; j++)
-        of_col[j] = right[j / 2 * 2 * tile.lanes + j % 2];
-    UNROLL
-    for (i = 0; i < rows; i++)
-        UNROLL
-        for (j = 0; j < cols; j++)
-            sums[i * tile.wide + j] = fmaf(of_row[i], of_col[j], sums[i * tile.wide + j]);
-}
-
-/* Writes the results of a thread from its sums. The columns of c lie side by side. */
-FUNCTION void put(const Call *call, float *c, const float *d, const float *sums, u32 row, u32 col, u32 rows, u32 cols, const Tile tile)
-{
-    u32 scales = call->mode == SET_AND_SCALE_COLUMNS, adds_row = call->mode == SET_AND_ADD_ROW;
-    u32 adds = call->mode == ADD || call->mode == ADD_SCALED, i, j;
-    float times[MAX_LINES], plus[MAX_LINES], before[MAX_LINES];
-    /* Every mode is a fused product and sum. Adding -0 changes no number, and neither does a factor of one. */
-    UNROLL
-    for (j = 0; j < tile.wide; j++) {
-        u32 at = col + j / 2 * 2 * tile.lanes + j % 2;
-        float of_col = (scales || adds_row) && at < cols ? d[at] : 0.0f;
-        times[j] = scales ? of_col : call->mode == ADD_SCALED ? call->factor : 1.0f;
-        plus[j] = adds_row ? of_col : -0.0f;
-    }
-    UNROLL
-    for (i = 0; i < tile.tall; i++) {
-        float *to = c + (row + i) * call->c.row + col;
-        if (row + i >= rows)
-            continue;
-        /* All reads come before the first write, so that they are on their way together. */
-        UNROLL
-        for (j = 0; j < tile.wide; j++) {
-            u32 at = j / 2 * 2 * tile.lanes + j % 2;
-            before[j] = adds && col + at < cols ? to[at] : plus[j];
-        }
-        UNROLL
-        for (j = 0; j < tile.wide; j++) {
-            u32 at = j / 2 * 2 * tile.lanes + j % 2;
-            if (col + at < cols)
-                to[at] = fmaf(sums[i * tile.wide + j], times[j], before[j]);
-        }
-    }
-}
-
-/* Computes one tile of a product: the terms from `from` on of each sum, up to those that the factors have. */
-FUNCTION void compute_tile(const Call *call, const Factor *a, const Factor *b, float *c, const float *d, u32 first_row, u32 first_col,
-                           u32 from, u32 backwards, float *left, float *right, const Tile tile)
-{
-    const u32 high = HIGH(tile), broad = BROAD(tile), deep = tile.deep, left_term = LEFT_TERM(tile), right_term = RIGHT_TERM(tile);
-    u32 rows = a->lines, cols = b->lines, depth = a->terms, at, half = 0;
-    float sums[HELD][MAX_SUMS], next_left[HELD][MAX_LEFT], next_right[HELD][MAX_RIGHT];
-    (void)backwards;
-    EACH_THREAD(backwards, thread) {
-        u32 i;
-        UNROLL
-        for (i = 0; i < tile.tall * tile.wide; i++)
-            sums[MINE(thread)][i] = 0.0f;
-        fetch(next_left[MINE(thread)], a, thread, first_row, from, high, deep);
-        fetch(next_right[MINE(thread)], b, thread, first_col, from, broad, deep);
-        share(left, next_left[MINE(thread)], a, thread, high, deep, left_term);
-        share(right, next_right[MINE(thread)], b, thread, broad, deep, right_term);
-    }
-    BARRIER();
-    for (at = from; at < depth; at += deep) {
-        u32 terms = depth - at < deep ? depth - at : deep, more = at + deep < depth;
-        EACH_THREAD(backwards, thread) {
-            u32 row = thread / tile.lanes * tile.tall, col = thread % tile.lanes * 2, k;
-            u32 tall = NEEDED(tile.tall, rows - first_row, row, 1);
-            u32 wide = NEEDED(tile.wide, cols - first_col, col, tile.lanes);
-            const float *from_left = left + half * deep * left_term + row;
-            const float *from_right = right + half * deep * right_term + col;
-            if (more) {
-                fetch(next_left[MINE(thread)], a, thread, first_row, at + deep, high, deep);
-                fetch(next_right[MINE(thread)], b, thread, first_col, at + deep, broad, deep);
-            }
-            if (terms == deep) {
-                UNROLL
-                for (k = 0; k < deep; k++)
-                    multiply(sums[MINE(thread)], from_left + k * left_term, from_right + k * right_term, tile, tall, wide);
-            } else {
-                for (k = 0; k < terms; k++)
-                    multiply(sums[MINE(thread)], from_left + k * left_term, from_right + k * right_term, tile, tall, wide);
-            }
-            if (more) {
-                share(left + (1 - half) * deep * left_term, next_left[MINE(thread)], a, thread, high, deep, left_term);
-                share(right + (1 - half) * deep * right_term, next_right[MINE(thread)], b, thread, broad, deep, right_term);
-            }
-        }
-        BARRIER();
-        half = 1 - half;
-    }
-    EACH_THREAD(backwards, thread) {
-        u32 row = first_row + thread / tile.lanes * tile.tall, col = first_col + thread % tile.lanes * 2;
-        put(call, c, d, sums[MINE(thread)], row, col, rows, cols, tile);
-    }
-}
-
-/* Shared memory for the slices of a tile. */
-#define SLICES(tall, wide, lanes, deep) \
-    SHARED_BY_THREADS float left[2 * (deep) * (THREADS / (lanes) * (tall) + 4)], right[2 * (deep) * ((wide) * (lanes) + 2)]
 
 /* c[col] += factor * the sum of column `col` of a. */
 KERNEL(add_column_sums)
@@ -563,24 +348,6 @@ KERNEL(softmax_parts)
     }
 }
 
-/* The first row of the chunk that a softmax works on, and the part of the loss that a row has. */
-FUNCTION u32 first_of_chunk(const Call *call)
-{
-    return call->rows == ROWS_OF_CHUNK ? call->step * call->sequences : 0;
-}
-
-FUNCTION float weight_of(const Slot *slot, u32 row)
-{
-    union {
-        u32 bits;
-        float value;
-    } weight;
-    if (slot->header[WEIGHTS] == 0)
-        return 1.0f / (float)slot->header[TARGETS_AT];
-    weight.bits = slot->table[slot->header[WEIGHTS] + row];
-    return weight.value;
-}
-
 /* d[row] = the largest logit, the sum of exponentials relative to it, and the logit of the target; for a row without a target numbers
  * whose loss is zero. a: logits. c: parts; the first one of a row becomes the factor of its exponentials in the gradients. */
 KERNEL(softmax_rows)
@@ -588,11 +355,12 @@ KERNEL(softmax_rows)
     Slot slot = slot_of(parameters, room, table, &call, SLOT);
     const float *a = start_of(&slot, &call, &call.a);
     float *c = start_of(&slot, &call, &call.c), *d = start_of(&slot, &call, &call.d);
-    u32 chunk = first_of_chunk(&call), rows = rows_of(&slot, &call, call.rows), part;
-    const u32 *targets = table + slot.header[TARGET_IDS] + chunk;
+    float of_target = 1.0f / (float)slot.header[TARGETS_AT];
+    u32 rows = rows_of(&slot, &call, call.rows), part;
+    const u32 *targets = table + slot.header[TARGET_IDS];
     u64 row;
     for (row = FIRST; row < rows; row += STRIDE) {
-        float *maxima = c + row * 2 * PARTS, *sums = maxima + PARTS, *of_row = d + (chunk + row) * 3;
+        float *maxima = c + row * 2 * PARTS, *sums = maxima + PARTS, *of_row = d + row * 3;
         float largest = LOWEST, sum = 0.0f;
         u32 counts = targets[row] != NO_TARGET;
         for (part = 0; part < PARTS; part++)
@@ -603,7 +371,7 @@ KERNEL(softmax_rows)
         of_row[0] = counts ? largest : 0.0f;
         of_row[1] = counts ? sum : 1.0f;
         of_row[2] = counts ? a[row * call.a.row + targets[row]] : 0.0f;
-        maxima[0] = counts ? weight_of(&slot, chunk + (u32)row) / sum : 0.0f;
+        maxima[0] = counts ? of_target / sum : 0.0f;
     }
 }
 
@@ -615,16 +383,17 @@ KERNEL(softmax_gradients)
     float *a = start_of(&slot, &call, &call.a);
     const float *b = start_of(&slot, &call, &call.b), *d = start_of(&slot, &call, &call.d);
     const float *c = start_of(&slot, &call, &call.c);
-    u32 chunk = first_of_chunk(&call), rows = rows_of(&slot, &call, call.rows), word, row;
-    const u32 *targets = table + slot.header[TARGET_IDS] + chunk;
+    float of_target = 1.0f / (float)slot.header[TARGETS_AT];
+    u32 rows = rows_of(&slot, &call, call.rows), word, row;
+    const u32 *targets = table + slot.header[TARGET_IDS];
     for (word = (u32)FIRST; word < call.cols; word += (u32)STRIDE) {
         float of_word = call.mode ? b[word] : 1.0f;
         for (row = 0; row < rows; row++) {
             float *logit = a + (row * call.a.row + word), gradient = 0.0f;
             if (targets[row] != NO_TARGET)
-                gradient = c[row * 2 * PARTS] * exponential(*logit - d[(chunk + row) * 3]);
+                gradient = c[row * 2 * PARTS] * exponential(*logit - d[row * 3]);
             if (word == targets[row])
-                gradient -= weight_of(&slot, chunk + row);
+                gradient -= of_target;
             *logit = gradient * of_word;
         }
     }

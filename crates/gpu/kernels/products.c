@@ -1,212 +1,205 @@
 /* The kernels of products, beside those of `common.c`. */
 
-/* Coarse products: both factors are rounded to bfloat16, which has eight binary digits, and their products are added up in single
- * precision. The tensor cores of a GPU compute them. They add in an order of their own, which follows from the tile alone, so the result
- * of a unit still depends on nothing else. The emulator adds term by term: its results are near those of a GPU, and equal where no sum
- * is rounded. */
+/* The threads of a block compute a tile of a product together. They copy slices of both factors, of `deep` terms of each sum, into memory
+ * that they share, and fetch the next slices while they multiply. Each sum adds its terms in their order, whatever the tile is.
+ * A thread computes `tall` rows that follow one another, and `wide` columns: pairs that lie 2 `lanes` columns apart. */
+typedef struct {
+    u32 tall, wide, lanes, deep;
+} Tile;
 
-/* Words of a line in the shared memory: a pair of terms per word, and a gap against conflicts of memory banks. */
-#define PAIRS 8u
-#define LINE (PAIRS + 4u)
+/* The rows and the columns of a tile. */
+#define HIGH(tile) ((tile).tall * (THREADS / (tile).lanes))
+#define BROAD(tile) ((tile).wide * (tile).lanes)
 
-#define SLICES_COARSE(wide) SHARED_BY_THREADS float left[2 * 128 * LINE], right[2 * (wide) * 16 * LINE]
+/* The floats of one term in the shared memory: the lines of a tile, and a gap against conflicts of memory banks. Threads read two or four
+ * lines at once. */
+#define LEFT_TERM(tile) (HIGH(tile) + ((tile).tall % 4 == 0 ? 4 : 2))
+#define RIGHT_TERM(tile) (BROAD(tile) + 2)
 
-/* Adds a value of a product to its place, or sets it. */
-FUNCTION void put_one(const Call *call, float *c, const float *d, float sum, u32 row, u32 col, u32 rows, u32 cols)
+/* The most values that a thread computes, that it fetches of the left and of the right factor, and the most rows or columns of them. */
+#define MAX_SUMS 64u
+#define MAX_LEFT 8u
+#define MAX_RIGHT 16u
+#define MAX_LINES 8u
+
+/* A factor: `lines` lines of `terms` terms. */
+typedef struct {
+    const float *values;
+    u32 of_line, of_term; /* floats from one line, or one term, to the next */
+    u32 lines, terms;
+} Factor;
+
+/* How the threads of a block share the values of a slice. Threads side by side take values side by side: `run` lines, or all terms. A
+ * thread takes `across` values along the run's direction and `along` in the other one. */
+#define RUN(size, deep, by_terms) ((by_terms) ? (deep) : (size) % 32 == 0 ? 32u : 16u)
+#define ACROSS(size, deep, by_terms) ((by_terms) ? 1u : (size) / RUN(size, deep, by_terms))
+#define ALONG(size, deep, by_terms) ((size) * (deep) / THREADS / ACROSS(size, deep, by_terms))
+
+FUNCTION void fetch_part(float *into, const Factor *factor, u32 thread, u32 first_line, u32 first_term, const u32 size, const u32 deep,
+                         const u32 by_terms)
 {
-    u32 scales = call->mode == SET_AND_SCALE_COLUMNS, adds_row = call->mode == SET_AND_ADD_ROW;
-    u32 adds = call->mode == ADD || call->mode == ADD_SCALED;
-    if (row < rows && col < cols) {
-        float *to = c + ((u64)row * call->c.row + col);
-        float times = scales ? d[col] : call->mode == ADD_SCALED ? call->factor : 1.0f;
-        *to = fmaf(sum, times, adds ? *to : adds_row ? d[col] : -0.0f);
-    }
-}
-
-#ifdef __CUDACC_RTC__
-
-/* Two numbers as bfloat16 in a word, the first in its lower half. */
-FUNCTION u32 pack(float first, float second)
-{
-    u32 both;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
-    return both;
-}
-
-/* Adds the products of 16 rows with 8 columns, over 16 terms. A warp does it together. */
-FUNCTION void multiply_coarse(float *sums, const u32 *left, const u32 *right)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
-}
-
-/* Four values side by side in `apart` steps of memory; zero beyond the limit. */
-FUNCTION void fetch_four(float *into, const float *from, u32 apart, u32 at, u32 limit, u32 aligned)
-{
-    u32 i;
-    if (aligned && at + 4 <= limit) {
-        float4 four = *(const float4 *)from;
-        into[0] = four.x, into[1] = four.y, into[2] = four.z, into[3] = four.w;
+    const u32 run = RUN(size, deep, by_terms), across = ACROSS(size, deep, by_terms), along = ALONG(size, deep, by_terms);
+    u32 line = first_line + (by_terms ? thread / run : thread % run), term = first_term + (by_terms ? thread % run : thread / run);
+    u32 whole = first_line + size <= factor->lines && first_term + deep <= factor->terms, i, j;
+    const float *from = factor->values + (line * factor->of_line + term * factor->of_term);
+    u32 step_across = run * factor->of_line, step_along = THREADS / run * (by_terms ? factor->of_line : factor->of_term);
+    if (whole) {
+        UNROLL
+        for (i = 0; i < along; i++)
+            UNROLL
+            for (j = 0; j < across; j++)
+                into[i * across + j] = from[i * step_along + j * step_across];
         return;
     }
+    /* What lies outside of the factor is zero. */
     UNROLL
-    for (i = 0; i < 4; i++)
-        into[i] = at + i < limit ? from[i * apart] : 0.0f;
+    for (i = 0; i < along; i++)
+        UNROLL
+        for (j = 0; j < across; j++) {
+            u32 at_line = line + (by_terms ? i * (THREADS / run) : j * run), at_term = term + (by_terms ? 0 : i * (THREADS / run));
+            int inside = at_line < factor->lines && at_term < factor->terms;
+            into[i * across + j] = inside ? from[i * step_along + j * step_across] : 0.0f;
+        }
 }
 
-/* Reads a thread's part of a slice of 16 terms: four terms of every 32nd line, or four lines and two terms. */
-FUNCTION void fetch_coarse(float *into, const Factor *factor, u32 thread, u32 first_line, u32 first_term, const u32 size)
+FUNCTION void share_part(float *into, const float *from, u32 thread, const u32 size, const u32 deep, const u32 of_term, const u32 by_terms)
 {
-    u32 j, by_terms = factor->of_term == 1, other = by_terms ? factor->of_line : factor->of_term;
-    u32 aligned = (by_terms || factor->of_line == 1) && ((u64)factor->values & 15) == 0 && other % 4 == 0;
-    if (by_terms) {
-        u32 term = first_term + thread % 4 * 4;
+    const u32 run = RUN(size, deep, by_terms), across = ACROSS(size, deep, by_terms), along = ALONG(size, deep, by_terms);
+    u32 line = by_terms ? thread / run : thread % run, term = by_terms ? thread % run : thread / run, i, j;
+    UNROLL
+    for (i = 0; i < along; i++)
         UNROLL
-        for (j = 0; j < size / 32; j++) {
-            u32 line = first_line + thread / 4 + 32 * j, limit = line < factor->lines ? factor->terms : 0;
-            fetch_four(into + 4 * j, factor->values + ((u64)line * factor->of_line + term), 1, term, limit, aligned);
-        }
-    } else {
-        u32 term = first_term + thread % 32 / 4 * 2;
-        UNROLL
-        for (j = 0; j < size / 64; j++) {
-            u32 line = first_line + (thread % 4 + thread / 32 * 4 + 16 * j) * 4, half;
-            UNROLL
-            for (half = 0; half < 2; half++) {
-                u32 limit = term + half < factor->terms ? factor->lines : 0;
-                const float *from = factor->values + ((u64)line * factor->of_line + (u64)(term + half) * factor->of_term);
-                fetch_four(into + 8 * j + 4 * half, from, factor->of_line, line, limit, aligned);
-            }
-        }
-    }
+        for (j = 0; j < across; j++)
+            into[(term + (by_terms ? 0 : i * (THREADS / run))) * of_term + line + (by_terms ? i * (THREADS / run) : j * run)] =
+                from[i * across + j];
 }
 
-/* Copies what `fetch_coarse` gave to the shared memory. */
-FUNCTION void share_coarse(u32 *into, const float *from, const Factor *factor, u32 thread, const u32 size)
+/* Reads a thread's part of a slice: `size` lines from `first_line` on, and `deep` terms from `first_term` on. */
+FUNCTION void fetch(float *into, const Factor *factor, u32 thread, u32 first_line, u32 first_term, const u32 size, const u32 deep)
 {
+    if (factor->of_term == 1)
+        fetch_part(into, factor, thread, first_line, first_term, size, deep, 1);
+    else
+        fetch_part(into, factor, thread, first_line, first_term, size, deep, 0);
+}
+
+/* Copies what `fetch` gave to the shared memory, where `of_term` floats belong to a term. */
+FUNCTION void share(float *into, const float *from, const Factor *factor, u32 thread, const u32 size, const u32 deep, const u32 of_term)
+{
+    if (factor->of_term == 1)
+        share_part(into, from, thread, size, deep, of_term, 1);
+    else
+        share_part(into, from, thread, size, deep, of_term, 0);
+}
+
+/* One term of the sums of a thread. `rows` and `cols` say how many of them are needed. */
+FUNCTION void multiply(float *sums, const float *left, const float *right, const Tile tile, u32 rows, u32 cols)
+{
+    float of_row[MAX_LINES], of_col[MAX_LINES];
     u32 i, j;
-    if (factor->of_term == 1) {
+    UNROLL
+    for (i = 0; i < rows; i++)
+        of_row[i] = left[i];
+    UNROLL
+    for (j = 0; j < cols; j++)
+        of_col[j] = right[j / 2 * 2 * tile.lanes + j % 2];
+    UNROLL
+    for (i = 0; i < rows; i++)
         UNROLL
-        for (j = 0; j < size / 32; j++) {
-            u32 *to = into + ((thread / 4 + 32 * j) * LINE + thread % 4 * 2);
-            to[0] = pack(from[4 * j], from[4 * j + 1]);
-            to[1] = pack(from[4 * j + 2], from[4 * j + 3]);
+        for (j = 0; j < cols; j++)
+            sums[i * tile.wide + j] = fmaf(of_row[i], of_col[j], sums[i * tile.wide + j]);
+}
+
+/* Writes the results of a thread from its sums. The columns of c lie side by side. */
+FUNCTION void put(const Call *call, float *c, const float *d, const float *sums, u32 row, u32 col, u32 rows, u32 cols, const Tile tile)
+{
+    u32 scales = call->mode == SET_AND_SCALE_COLUMNS, adds_row = call->mode == SET_AND_ADD_ROW;
+    u32 adds = call->mode == ADD || call->mode == ADD_SCALED, i, j;
+    float times[MAX_LINES], plus[MAX_LINES], before[MAX_LINES];
+    /* Every mode is a fused product and sum. Adding -0 changes no number, and neither does a factor of one. */
+    UNROLL
+    for (j = 0; j < tile.wide; j++) {
+        u32 at = col + j / 2 * 2 * tile.lanes + j % 2;
+        float of_col = (scales || adds_row) && at < cols ? d[at] : 0.0f;
+        times[j] = scales ? of_col : call->mode == ADD_SCALED ? call->factor : 1.0f;
+        plus[j] = adds_row ? of_col : -0.0f;
+    }
+    UNROLL
+    for (i = 0; i < tile.tall; i++) {
+        float *to = c + (row + i) * call->c.row + col;
+        if (row + i >= rows)
+            continue;
+        /* All reads come before the first write, so that they are on their way together. */
+        UNROLL
+        for (j = 0; j < tile.wide; j++) {
+            u32 at = j / 2 * 2 * tile.lanes + j % 2;
+            before[j] = adds && col + at < cols ? to[at] : plus[j];
         }
-    } else {
         UNROLL
-        for (j = 0; j < size / 64; j++) {
-            u32 *to = into + ((thread % 4 + thread / 32 * 4 + 16 * j) * 4 * LINE + thread % 32 / 4);
-            UNROLL
-            for (i = 0; i < 4; i++)
-                to[i * LINE] = pack(from[8 * j + i], from[8 * j + 4 + i]);
+        for (j = 0; j < tile.wide; j++) {
+            u32 at = j / 2 * 2 * tile.lanes + j % 2;
+            if (col + at < cols)
+                to[at] = fmaf(sums[i * tile.wide + j], times[j], before[j]);
         }
     }
 }
 
-FUNCTION void compute_coarse(const Call *call, const Factor *a, const Factor *b, float *c, const float *d, u32 first_row, u32 first_col,
-                             u32 from, u32 backwards, float *left_memory, float *right_memory, const Tile tile)
+/* Computes one tile of a product. */
+FUNCTION void compute_tile(const Call *call, const Factor *a, const Factor *b, float *c, const float *d, u32 first_row, u32 first_col,
+                           u32 backwards, float *left, float *right, const Tile tile)
 {
-    const u32 high = HIGH(tile), broad = BROAD(tile), deep = tile.deep, pieces = BROAD(tile) / 16;
-    u32 *left = (u32 *)left_memory, *right = (u32 *)right_memory;
-    u32 thread = threadIdx.x, lane = thread % 32, warp = thread / 32, at, half = 0, i, j, k;
-    u32 rows = warp / 2 * (high / 2), cols = warp % 2 * (broad / 2);
-    float sums[4][8][4], next_left[16], next_right[16];
-    UNROLL
-    for (i = 0; i < 4; i++)
+    const u32 high = HIGH(tile), broad = BROAD(tile), deep = tile.deep, left_term = LEFT_TERM(tile), right_term = RIGHT_TERM(tile);
+    u32 rows = a->lines, cols = b->lines, depth = a->terms, at, half = 0;
+    float sums[HELD][MAX_SUMS], next_left[HELD][MAX_LEFT], next_right[HELD][MAX_RIGHT];
+    (void)backwards;
+    EACH_THREAD(backwards, thread) {
+        u32 i;
         UNROLL
-        for (j = 0; j < pieces; j++)
-            UNROLL
-            for (k = 0; k < 4; k++)
-                sums[i][j][k] = 0.0f;
-    fetch_coarse(next_left, a, thread, first_row, from, high);
-    fetch_coarse(next_right, b, thread, first_col, from, broad);
-    share_coarse(left, next_left, a, thread, high);
-    share_coarse(right, next_right, b, thread, broad);
+        for (i = 0; i < tile.tall * tile.wide; i++)
+            sums[MINE(thread)][i] = 0.0f;
+        fetch(next_left[MINE(thread)], a, thread, first_row, 0, high, deep);
+        fetch(next_right[MINE(thread)], b, thread, first_col, 0, broad, deep);
+        share(left, next_left[MINE(thread)], a, thread, high, deep, left_term);
+        share(right, next_right[MINE(thread)], b, thread, broad, deep, right_term);
+    }
     BARRIER();
-    for (at = from; at < a->terms; at += deep) {
-        u32 more = at + deep < a->terms, of_left[4][4];
-        const u32 *from_left = left + half * high * LINE + (rows + lane / 4) * LINE + lane % 4;
-        const u32 *from_right = right + half * broad * LINE + (cols + lane / 4) * LINE + lane % 4;
-        if (more) {
-            fetch_coarse(next_left, a, thread, first_row, at + deep, high);
-            fetch_coarse(next_right, b, thread, first_col, at + deep, broad);
-        }
-        UNROLL
-        for (i = 0; i < 4; i++) {
-            of_left[i][0] = from_left[i * 16 * LINE];
-            of_left[i][1] = from_left[(i * 16 + 8) * LINE];
-            of_left[i][2] = from_left[i * 16 * LINE + 4];
-            of_left[i][3] = from_left[(i * 16 + 8) * LINE + 4];
-        }
-        UNROLL
-        for (j = 0; j < pieces; j++) {
-            u32 of_right[2];
-            of_right[0] = from_right[j * 8 * LINE];
-            of_right[1] = from_right[j * 8 * LINE + 4];
-            UNROLL
-            for (i = 0; i < 4; i++)
-                multiply_coarse(sums[i][j], of_left[i], of_right);
-        }
-        if (more) {
-            share_coarse(left + (1 - half) * high * LINE, next_left, a, thread, high);
-            share_coarse(right + (1 - half) * broad * LINE, next_right, b, thread, broad);
+    for (at = 0; at < depth; at += deep) {
+        u32 terms = depth - at < deep ? depth - at : deep, more = at + deep < depth;
+        EACH_THREAD(backwards, thread) {
+            u32 row = thread / tile.lanes * tile.tall, col = thread % tile.lanes * 2, k;
+            u32 tall = NEEDED(tile.tall, rows - first_row, row, 1);
+            u32 wide = NEEDED(tile.wide, cols - first_col, col, tile.lanes);
+            const float *from_left = left + half * deep * left_term + row;
+            const float *from_right = right + half * deep * right_term + col;
+            if (more) {
+                fetch(next_left[MINE(thread)], a, thread, first_row, at + deep, high, deep);
+                fetch(next_right[MINE(thread)], b, thread, first_col, at + deep, broad, deep);
+            }
+            if (terms == deep) {
+                UNROLL
+                for (k = 0; k < deep; k++)
+                    multiply(sums[MINE(thread)], from_left + k * left_term, from_right + k * right_term, tile, tall, wide);
+            } else {
+                for (k = 0; k < terms; k++)
+                    multiply(sums[MINE(thread)], from_left + k * left_term, from_right + k * right_term, tile, tall, wide);
+            }
+            if (more) {
+                share(left + (1 - half) * deep * left_term, next_left[MINE(thread)], a, thread, high, deep, left_term);
+                share(right + (1 - half) * deep * right_term, next_right[MINE(thread)], b, thread, broad, deep, right_term);
+            }
         }
         BARRIER();
         half = 1 - half;
     }
-    UNROLL
-    for (i = 0; i < 4; i++)
-        UNROLL
-        for (j = 0; j < pieces; j++)
-            UNROLL
-            for (k = 0; k < 4; k++) {
-                u32 row = first_row + rows + i * 16 + lane / 4 + k / 2 * 8, col = first_col + cols + j * 8 + lane % 4 * 2 + k % 2;
-                put_one(call, c, d, sums[i][j][k], row, col, a->lines, b->lines);
-            }
+    EACH_THREAD(backwards, thread) {
+        u32 row = first_row + thread / tile.lanes * tile.tall, col = first_col + thread % tile.lanes * 2;
+        put(call, c, d, sums[MINE(thread)], row, col, rows, cols, tile);
+    }
 }
 
-#else
-
-/* The nearest bfloat16. */
-FUNCTION float rounded(float value)
-{
-    union {
-        float value;
-        u32 bits;
-    } both;
-    both.value = value;
-    if (value == value)
-        both.bits = (both.bits + 0x7fffu + (both.bits >> 16 & 1)) & 0xffff0000u;
-    return both.value;
-}
-
-FUNCTION void compute_coarse(const Call *call, const Factor *a, const Factor *b, float *c, const float *d, u32 first_row, u32 first_col,
-                             u32 from, u32 backwards, float *left, float *right, const Tile tile)
-{
-    u32 row, col, k;
-    (void)backwards, (void)left, (void)right;
-    for (row = first_row; row < first_row + HIGH(tile) && row < a->lines; row++)
-        for (col = first_col; col < first_col + BROAD(tile) && col < b->lines; col++) {
-            float sum = 0.0f;
-            for (k = from; k < a->terms; k++)
-                sum = fmaf(rounded(a->values[(u64)row * a->of_line + (u64)k * a->of_term]),
-                           rounded(b->values[(u64)col * b->of_line + (u64)k * b->of_term]), sum);
-            put_one(call, c, d, sum, row, col, a->lines, b->lines);
-        }
-}
-
-#endif
-
-/* Computes one tile of a product. */
-FUNCTION void compute(const Call *call, const Factor *a, const Factor *b, float *c, const float *d, u32 first_row, u32 first_col, u32 from,
-                      u32 backwards, float *left, float *right, const Tile tile)
-{
-    if (tile.coarse)
-        compute_coarse(call, a, b, c, d, first_row, first_col, from, backwards, left, right, tile);
-    else
-        compute_tile(call, a, b, c, d, first_row, first_col, from, backwards, left, right, tile);
-}
+/* Shared memory for the slices of a tile. */
+#define SLICES(tall, wide, lanes, deep) \
+    SHARED_BY_THREADS float left[2 * (deep) * (THREADS / (lanes) * (tall) + 4)], right[2 * (deep) * ((wide) * (lanes) + 2)]
 
 FUNCTION void tiles(const Slot *slot, const Call *call, u64 block, u64 blocks, u32 backwards, float *left, float *right,
                     const Tile tile)
@@ -221,7 +214,7 @@ FUNCTION void tiles(const Slot *slot, const Call *call, u64 block, u64 blocks, u
     if (slot->rows == 0)
         return;
     for (n = block; n < count; n += blocks)
-        compute(call, &a, &b, c, d, (u32)(n / columns) * HIGH(tile), (u32)(n % columns) * BROAD(tile), 0, backwards, left, right,
+        compute_tile(call, &a, &b, c, d, (u32)(n / columns) * HIGH(tile), (u32)(n % columns) * BROAD(tile), backwards, left, right,
                      tile);
 }
 
@@ -230,7 +223,7 @@ FUNCTION void tiles(const Slot *slot, const Call *call, u64 block, u64 blocks, u
 #define PRODUCT(name, tall, wide, lanes, deep) \
     KERNEL(name) \
     { \
-        const Tile tile = {tall, wide, lanes, deep, 0}; \
+        const Tile tile = {tall, wide, lanes, deep}; \
         SLICES(tall, wide, lanes, deep); \
         Slot slot = slot_of(parameters, room, table, &call, SLOT); \
         tiles(&slot, &call, BLOCK, BLOCKS, BACKWARDS, left, right, tile); \
@@ -244,19 +237,3 @@ PRODUCT(product_narrow, 8, 6, 16, 16)
 PRODUCT(product_low, 6, 8, 16, 16)
 /* 16 rows of 32 columns, for the rows of one time step. More threads share the work, and more values are on their way. */
 PRODUCT(product_of_few, 2, 2, 16, 64)
-
-/* A coarse product: 128 rows of so many columns. */
-#define COARSE(wide) {16, wide, 16, 16, 1}
-#define PRODUCT_COARSE(name, wide) \
-    KERNEL_OF(name, 2) \
-    { \
-        const Tile tile = COARSE(wide); \
-        SLICES_COARSE(wide); \
-        Slot slot = slot_of(parameters, room, table, &call, SLOT); \
-        tiles(&slot, &call, BLOCK, BLOCKS, BACKWARDS, left, right, tile); \
-    }
-
-/* 128 rows of 128 columns. */
-PRODUCT_COARSE(product_coarse, 8)
-/* 128 rows of 64 columns. */
-PRODUCT_COARSE(product_coarse_narrow, 4)

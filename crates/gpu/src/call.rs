@@ -1,7 +1,5 @@
 //! The arguments of the kernels, as `kernels/common.c` reads them.
 
-use serde::{Deserialize, Serialize};
-
 /// An array in the memory of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
@@ -27,12 +25,10 @@ pub struct Call {
     pub(crate) depth: u32,
     pub(crate) mode: u32,
     pub(crate) factor: f32,
-    pub(crate) heads: u32,
     pub(crate) a: Array,
     pub(crate) b: Array,
     pub(crate) c: Array,
     pub(crate) d: Array,
-    pub(crate) e: Array,
 }
 
 impl Call {
@@ -52,8 +48,6 @@ pub(crate) mod place {
     pub(crate) const ROOM: u32 = 1;
     /// The memory behind the workspaces of all slots.
     pub(crate) const SHARED: u32 = 2;
-    /// A part of that memory that all slots read.
-    pub(crate) const COMMON: u32 = 3;
 }
 
 /// The rows that an array skips.
@@ -64,8 +58,6 @@ pub(crate) mod shift {
     pub(crate) const EARLIER: u32 = 2;
     /// The first state before the time step, where first states stand in front.
     pub(crate) const BEFORE: u32 = 3;
-    /// The first row of the chunk.
-    pub(crate) const CHUNK: u32 = 4;
 }
 
 /// Kinds of a number of rows.
@@ -76,8 +68,6 @@ pub(crate) mod count {
     pub(crate) const ROWS_OF_STEP: u32 = u32::MAX - 1;
     /// The sequences of the batch.
     pub(crate) const SEQUENCES: u32 = u32::MAX - 2;
-    /// `sequences` rows from the row `step` times as many on, or those that are left.
-    pub(crate) const ROWS_OF_CHUNK: u32 = u32::MAX - 3;
 }
 
 /// The uses of a product.
@@ -94,27 +84,9 @@ pub(crate) mod product {
     pub(crate) const ADD_SCALED: u32 = 4;
 }
 
-/// Modes of the norms of transformers, which are added up.
-pub(crate) mod norm {
-    /// The mean is taken off, and there is a bias.
-    pub(crate) const CENTRED: u32 = 1;
-    /// The gradient is the result, and is not added to what is there.
-    pub(crate) const REPLACE: u32 = 2;
-}
-
-/// The activations of feed-forward layers.
-pub(crate) mod activation {
-    pub(crate) const GELU: u32 = 0;
-    pub(crate) const GATED_SILU: u32 = 1;
-    pub(crate) const GATED_GELU: u32 = 2;
-}
-
-/// Spans of rows whose products are computed apart, so that a gradient of few values occupies a GPU.
-pub(crate) const SPANS: u32 = 8;
-
 /// The words of a slot's header in a table.
 pub(crate) mod header {
-    pub(crate) const WORDS: usize = 13;
+    pub(crate) const WORDS: usize = 12;
     pub(crate) const ROWS: usize = 0;
     pub(crate) const SEQUENCES: usize = 1;
     pub(crate) const STEPS: usize = 2;
@@ -127,7 +99,6 @@ pub(crate) mod header {
     pub(crate) const STARTS: usize = 9;
     pub(crate) const LASTS: usize = 10;
     pub(crate) const DISCARD: usize = 11;
-    pub(crate) const WEIGHTS: usize = 12;
 }
 
 /// Partial results per row of a softmax, and per block of a distance.
@@ -163,32 +134,8 @@ pub(crate) const OTHER_PRODUCTS: [(Kernel, Tile); 2] = [
 /// Tiles for products of the rows of a time step.
 pub(crate) const PRODUCT_OF_FEW: (Kernel, Tile) = (Kernel::ProductOfFew, Tile { rows: 16, cols: 32 });
 
-/// The kernels of coarse products, with their tiles.
-pub(crate) const COARSE: (Kernel, Tile) = (Kernel::ProductCoarse, Tile { rows: 128, cols: 128 });
-pub(crate) const COARSE_NARROW: (Kernel, Tile) = (Kernel::ProductCoarseNarrow, Tile { rows: 128, cols: 64 });
-
-/// The numbers that products are made of. Sums are in single precision.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Precision {
-    /// Single precision. A GPU and the emulator give the same bits.
-    #[default]
-    F32,
-    /// Factors are rounded to bfloat16, and tensor cores compute the products. The results depend on the kind of GPU, and the emulator
-    /// gives others, because tensor cores add in an order of their own.
-    Bf16,
-}
-
-/// The kernel and the number of tiles for a product of at most so many rows. Every kernel of a precision gives the same bits.
-pub(crate) fn product_kernel(rows: u64, cols: u64, precision: Precision) -> (Kernel, u64) {
-    if precision == Precision::Bf16 {
-        let (kernel, tile) = if cols <= COARSE_NARROW.1.cols {
-            COARSE_NARROW
-        } else {
-            COARSE
-        };
-        return (kernel, tile.count(rows, cols));
-    }
+/// The kernel and the number of tiles for a product of at most so many rows. Every kernel gives the same bits.
+pub(crate) fn product_kernel(rows: u64, cols: u64) -> (Kernel, u64) {
     let (kernel, tile) = if rows <= PRODUCT.1.rows / 2 {
         PRODUCT_OF_FEW
     } else {
@@ -284,27 +231,4 @@ kernels! {
     StepWords "step_words" undertone_train_step_words
     Distances "distances" undertone_train_distances
     Project "project" undertone_train_project
-    Embed "embed" undertone_train_embed
-    ScatterPositions "scatter_positions" undertone_train_scatter_positions
-    Copy "copy" undertone_train_copy
-    AddScaled "add_scaled" undertone_train_add_scaled
-    Normalise "normalise" undertone_train_normalise
-    NormaliseBackward "normalise_backward" undertone_train_normalise_backward
-    ColumnParts "column_parts" undertone_train_column_parts
-    AddParts "add_parts" undertone_train_add_parts
-    Activate "activate" undertone_train_activate
-    ActivateBackward "activate_backward" undertone_train_activate_backward
-    Turn "turn" undertone_train_turn
-    ProductOfSpans "product_of_spans" undertone_train_product_of_spans
-    ScoresOfHeads "scores_of_heads" undertone_train_scores_of_heads
-    MixOfHeads "mix_of_heads" undertone_train_mix_of_heads
-    KeysOfHeads "keys_of_heads" undertone_train_keys_of_heads
-    ProductCoarse "product_coarse" undertone_train_product_coarse
-    ProductCoarseNarrow "product_coarse_narrow" undertone_train_product_coarse_narrow
-    ProductOfSpansCoarse "product_of_spans_coarse" undertone_train_product_of_spans_coarse
-    ScoresOfHeadsCoarse "scores_of_heads_coarse" undertone_train_scores_of_heads_coarse
-    MixOfHeadsCoarse "mix_of_heads_coarse" undertone_train_mix_of_heads_coarse
-    KeysOfHeadsCoarse "keys_of_heads_coarse" undertone_train_keys_of_heads_coarse
-    SoftmaxOfScores "softmax_of_scores" undertone_train_softmax_of_scores
-    SoftmaxOfScoresBackward "softmax_of_scores_backward" undertone_train_softmax_of_scores_backward
 }

@@ -12,23 +12,16 @@ use undertone_local::{
 };
 use undertone_models::{ModelError, ModelSpec, PackedBatch, SequenceModel, StateMode};
 
-use crate::call::{Kernel, Precision};
+use crate::call::Kernel;
+use crate::check::{check, unusable};
 use crate::frame::{Extents, Frame, Launch};
 use crate::machine::{Trainer, TrainingMemory};
-use crate::program::{Program, unusable};
 use crate::projection::Projection;
+use crate::recurrent::{Recurrent, Shape};
 use crate::table::Table;
 
 /// The largest number of users that are trained at once: a grid of CUDA has no more rows.
 pub const MAX_SLOTS: usize = 65_535;
-
-/// Refuses a model or an algorithm that [`GpuEngine`] does not know.
-///
-/// # Errors
-/// An error that names the key of the run file.
-pub fn check(spec: &ModelSpec, settings: &UserSettings, precision: Precision) -> Result<(), LocalError> {
-    crate::program::check(spec, settings, precision)
-}
 
 /// The users that an engine has memory for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +34,7 @@ pub struct Capacity {
     pub max_examples: usize,
 }
 
-/// An engine that trains many users at once in the memory of a GPU: FedAvg of the recurrent word models, and FedAvg and
-/// user-level sampling of transformers.
+/// An engine that trains many users at once in the memory of a GPU: FedAvg of the recurrent word models.
 ///
 /// Each user has a slot with parameters and activations of its own. The update of a user has the same bits in any slot, beside any
 /// users, and on any machine that rounds by IEEE 754, because every value is computed by one thread from that user's text and the
@@ -51,7 +43,7 @@ pub struct Capacity {
 /// # Example
 /// ```
 /// use undertone_gpu_sum::Emulator;
-/// use undertone_gpu::{Capacity, GpuEngine, Precision};
+/// use undertone_gpu::{Capacity, GpuEngine};
 /// use undertone_local::UserSettings;
 /// use undertone_models::ModelSpec;
 ///
@@ -60,7 +52,7 @@ pub struct Capacity {
 /// let settings: UserSettings = serde_json::from_str(r#"{"batch_size": 8, "learning_rate": 0.5}"#)?;
 /// // 16 users at once, none with more than 20 examples or with an example of more than 12 tokens.
 /// let capacity = Capacity { users: 16, longest: 12, max_examples: 20 };
-/// let engine = GpuEngine::new(Emulator::default(), &spec, model.as_ref(), &settings, capacity, Precision::F32)?;
+/// let engine = GpuEngine::new(Emulator::default(), &spec, model.as_ref(), &settings, capacity)?;
 /// assert!(engine.bytes() < 4_000_000);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -70,8 +62,7 @@ pub struct Capacity {
 )]
 pub struct GpuEngine<M: Trainer> {
     machine: M,
-    program: Program,
-    algorithm: Algorithm,
+    program: Recurrent,
     slots: usize,
     table: Table,
     memory: M::Memory<u32>,
@@ -84,8 +75,6 @@ pub struct GpuEngine<M: Trainer> {
 /// A user in its slot.
 struct Student<'a, 's> {
     steps: Steps<'a, 's>,
-    /// The weight of each example's mean loss, where the update is a mean of gradients.
-    weight: Option<f64>,
     next: Option<(PackedBatch, StateMode)>,
     outcome: LocalOutcome,
     failed: Option<LocalError>,
@@ -102,9 +91,8 @@ impl<M: Trainer + Clone> GpuEngine<M> {
         model: &dyn SequenceModel,
         settings: &UserSettings,
         capacity: Capacity,
-        precision: Precision,
     ) -> Result<Self, LocalError> {
-        check(spec, settings, precision)?;
+        check(spec, settings)?;
         let Capacity {
             users,
             longest,
@@ -129,9 +117,8 @@ impl<M: Trainer + Clone> GpuEngine<M> {
             sequences,
             steps,
             groups: groups as u32,
-            precision,
         };
-        let program = Program::new(spec, model, settings, extents)?;
+        let program = Recurrent::new(Shape::new(spec, model.layout())?, extents);
         let frame = *program.frame();
         let floats = frame.behind.saturating_add(frame.shared);
         // Distances between arrays of a slot are words.
@@ -144,20 +131,13 @@ impl<M: Trainer + Clone> GpuEngine<M> {
             ));
         };
         let of_gpu = |error: GpuError| LocalError::from(AggregationError::from(error));
-        let mut memory = machine.zeros::<u32>(floats).map_err(of_gpu)?;
-        for (at, values) in program.constants() {
-            machine
-                .write::<u32>(&mut memory, (frame.behind + at) as usize, cast_slice(values))
-                .map_err(of_gpu)?;
-        }
         Ok(Self {
-            memory,
+            memory: machine.zeros::<u32>(floats).map_err(of_gpu)?,
             words: machine
                 .zeros::<u32>(Table::max_words(&frame, slots))
                 .map_err(of_gpu)?,
-            table: Table::new(frame.vocab, program.context()),
+            table: Table::new(frame.vocab),
             program,
-            algorithm: settings.algorithm,
             machine,
             slots,
             units: None,
@@ -200,28 +180,29 @@ impl<M: Trainer + Clone> GpuEngine<M> {
             .collect();
         let carries = task.settings.batching == Batching::Stream;
         let learning_rate = task.settings.learning_rate() as f32;
-        let projection = match task.settings.clip_every_step && self.algorithm == Algorithm::FedAvg {
+        let projection = match task.settings.clip_every_step {
             true => Projection::new(task, self.groups).map_err(of_first)?,
             false => None,
         };
         units.set_units(places.len()).map_err(of_gpu)?;
         self.table.begin(places.len());
-        self.launch(units, [self.program.whole(Kernel::Begin, self.algorithm)])
-            .map_err(of_gpu)?;
+        self.launch(units, [self.whole(Kernel::Begin)]).map_err(of_gpu)?;
         while students.iter().any(|student| student.next.is_some()) {
             self.table.begin(places.len());
             for (slot, student) in students.iter().enumerate() {
                 if let Some((batch, mode)) = &student.next {
                     let carried = *mode == StateMode::Carry;
-                    let (weight, frame) = (student.weight, self.program.frame());
-                    let given = self.table.give(slot, &batch.batch(), carried, weight, frame);
+                    let given = self
+                        .table
+                        .give(slot, &batch.batch(), carried, self.program.frame());
                     given.map_err(|error| EngineError {
                         place: places[slot],
                         source: AggregationError::from(error).into(),
                     })?;
                 }
             }
-            let calls = self.program.step(self.table.sizes(), learning_rate, carries);
+            let (rows, steps) = (self.table.rows(), self.table.steps());
+            let calls = self.program.step(rows, steps, learning_rate, carries);
             self.launch(units, calls).map_err(of_gpu)?;
             let statistics = self.statistics(places.len()).map_err(of_gpu)?;
             let of_slot = self.frame().statistics.col as usize;
@@ -248,11 +229,16 @@ impl<M: Trainer + Clone> GpuEngine<M> {
             }
             outcomes.push(outcome);
         }
-        self.launch(units, [self.program.whole(Kernel::Finish, self.algorithm)])
-            .map_err(of_gpu)?;
+        self.launch(units, [self.whole(Kernel::Finish)]).map_err(of_gpu)?;
         let started = Instant::now();
         sink.accept_on_gpu(places, &outcomes, units).map_err(of_first)?;
         Ok(started.elapsed())
+    }
+
+    /// A call over all parameters of each slot.
+    fn whole(&self, kernel: Kernel) -> Launch {
+        let frame = self.frame();
+        (kernel, frame.parameters as u64, frame.call())
     }
 
     /// Runs kernels with the present table.
@@ -330,7 +316,7 @@ impl<M: Trainer + Clone> Engine for GpuEngine<M> {
     ) -> Result<EngineTimes, EngineError> {
         let &Work::Users { text, places } = work else {
             let name = task.settings.algorithm.name();
-            let source = unusable("user_update.algorithm", self.algorithm.name(), name);
+            let source = unusable("user_update.algorithm", "`fedavg`", name);
             return Err(EngineError { place: 0, source });
         };
         let Some(&place) = places.first() else {
@@ -341,18 +327,18 @@ impl<M: Trainer + Clone> Engine for GpuEngine<M> {
             source: AggregationError::from(error).into(),
         };
         let expected = self.frame().parameters;
-        if task.settings.algorithm != self.algorithm || task.theta.len() != expected {
-            let name = task.settings.algorithm.name();
-            let source = match task.theta.len() == expected {
-                false => AggregationError::Length {
-                    what: "parameters of the round",
-                    expected,
-                    got: task.theta.len(),
-                }
-                .into(),
-                true => unusable("user_update.algorithm", self.algorithm.name(), name),
+        let of_round = |source: LocalError| EngineError { place, source };
+        if task.theta.len() != expected {
+            let wrong = AggregationError::Length {
+                what: "parameters of the round",
+                expected,
+                got: task.theta.len(),
             };
-            return Err(EngineError { place, source });
+            return Err(of_round(wrong.into()));
+        }
+        if task.settings.algorithm != Algorithm::FedAvg {
+            let name = task.settings.algorithm.name();
+            return Err(of_round(unusable("user_update.algorithm", "`fedavg`", name)));
         }
         let bound = Bound::new(
             Arc::new(task.layout.clone()),
@@ -369,8 +355,7 @@ impl<M: Trainer + Clone> Engine for GpuEngine<M> {
             times.sink += self.group(task, text, places, &mut units, sink)?;
         }
         let started = Instant::now();
-        sink.end_on_gpu(&mut units)
-            .map_err(|source| EngineError { place, source })?;
+        sink.end_on_gpu(&mut units).map_err(of_round)?;
         times.sink += started.elapsed();
         self.units = Some(units);
         Ok(times)
@@ -388,15 +373,12 @@ impl<M: Trainer> Drop for GpuEngine<M> {
 impl<'a, 's> Student<'a, 's> {
     fn new(task: &LocalTask<'s>, examples: &[&'a [u32]], order: [u8; 32]) -> Self {
         let batches = UserBatches::new(examples, order, task.settings);
-        let is_mean = task.settings.algorithm == Algorithm::Uls;
-        let weight = is_mean.then(|| 1.0 / batches.examples().len().max(1) as f64);
-        let projects = task.settings.clip_every_step && task.settings.algorithm == Algorithm::FedAvg;
         let outcome = LocalOutcome {
             weight: batches.weight(task.settings),
             examples: batches.examples().len(),
             tokens: 0,
             loss_sum: 0.0,
-            projected: projects.then_some(ClipReport {
+            projected: task.settings.clip_every_step.then_some(ClipReport {
                 norm: 0.0,
                 clipped: false,
             }),
@@ -406,7 +388,6 @@ impl<'a, 's> Student<'a, 's> {
         Self {
             next: steps.next(),
             steps,
-            weight,
             outcome,
             failed: None,
         }

@@ -1,6 +1,6 @@
 //! The memory of a machine: arrays of a slot's workspace one after another, and what all slots have behind their workspaces.
 
-use crate::call::{Array, Call, Kernel, PARTS, Precision, THREADS, place, product_kernel};
+use crate::call::{Array, Call, Kernel, PARTS, THREADS, place, product_kernel};
 
 /// A kernel, the number of results of a slot that it computes at most, and its arguments.
 pub(crate) type Launch = (Kernel, u64, Call);
@@ -58,8 +58,6 @@ pub(crate) struct Frame {
     pub(crate) behind: u64,
     /// Floats that all slots share.
     pub(crate) shared: u64,
-    /// The numbers that products are made of.
-    pub(crate) precision: Precision,
     /// Three numbers per row.
     pub(crate) statistics: Array,
     /// The parts of the squared distance of each clip group, as doubles.
@@ -77,21 +75,20 @@ pub(crate) struct Extents {
     pub(crate) steps: u32,
     /// Clip groups.
     pub(crate) groups: u32,
-    pub(crate) precision: Precision,
 }
 
 impl Frame {
-    /// The frame of a model of so many parameters and ids, with `slot` floats per slot and `common` floats that all slots read.
-    pub(crate) fn new(extents: Extents, parameters: usize, vocab: u32, slot: u64, common: u64) -> Self {
+    /// The frame of a model of so many parameters and ids, with `slot` floats per slot.
+    pub(crate) fn new(extents: Extents, parameters: usize, vocab: u32, slot: u64) -> Self {
         let Extents {
             slots,
             sequences,
             steps,
             groups,
-            precision,
         } = extents;
         let rows = sequences * steps;
-        let mut ground = Ground(Self::common_at(parameters) + common.next_multiple_of(2));
+        // The parameters of the round stand in front.
+        let mut ground = Ground((parameters as u64).next_multiple_of(2));
         Self {
             parameters,
             vocab,
@@ -103,13 +100,7 @@ impl Frame {
             distances: ground.take_shared(slots, 2 * PARTS as u32 * groups),
             factors: ground.take_shared(slots, 2 * groups),
             shared: ground.0,
-            precision,
         }
-    }
-
-    /// The first float behind the parameters of the round, where a model keeps what never changes.
-    pub(crate) fn common_at(parameters: usize) -> u64 {
-        (parameters as u64).next_multiple_of(2)
     }
 
     /// Arguments that name no array yet.
@@ -132,7 +123,7 @@ impl Frame {
         d: Array,
     ) -> Launch {
         let &Extent { rows, cols, depth } = extent;
-        let (kernel, tiles) = product_kernel(u64::from(max_rows), u64::from(cols), self.precision);
+        let (kernel, tiles) = product_kernel(u64::from(max_rows), u64::from(cols));
         let call = Call {
             rows,
             cols,
@@ -157,12 +148,6 @@ impl Array {
     /// The array without its first rows.
     pub(crate) fn after_rows(self, row: u32) -> Self {
         let at = self.at + u64::from(row) * u64::from(self.row);
-        Self { at, ..self }
-    }
-
-    /// The array without its first columns.
-    pub(crate) fn after_cols(self, col: u32) -> Self {
-        let at = self.at + u64::from(col) * u64::from(self.col);
         Self { at, ..self }
     }
 

@@ -5,7 +5,7 @@
 //! | item | what it holds |
 //! |---|---|
 //! | [`GpuEngine`] | the engine: users in slots, and their updates handed to a sink where they lie |
-//! | [`check()`], [`Capacity`], [`MAX_SLOTS`], [`Precision`] | what the engine can train |
+//! | [`check()`], [`Capacity`], [`MAX_SLOTS`] | what the engine can train |
 //! | [`self_test()`] | a comparison of a machine with the emulator |
 //! | `open` | an NVIDIA GPU, with the feature `cuda` |
 //! | [`Trainer`], [`TrainingMemory`] | the seam to a machine that runs the kernels |
@@ -19,10 +19,10 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod call;
+mod check;
 mod engine;
 mod frame;
 mod machine;
-mod program;
 mod projection;
 mod raw;
 mod recurrent;
@@ -30,10 +30,10 @@ mod self_test;
 mod table;
 #[cfg(test)]
 mod tests;
-mod transformer;
 
-pub use call::{Call, Kernel, Precision};
-pub use engine::{Capacity, GpuEngine, MAX_SLOTS, check};
+pub use call::{Call, Kernel};
+pub use check::check;
+pub use engine::{Capacity, GpuEngine, MAX_SLOTS};
 pub use machine::{Trainer, TrainingMemory};
 #[cfg(feature = "cuda")]
 pub use raw::cuda::open;

@@ -6,8 +6,8 @@ use undertone_aggregation::{Block, Bound, ClipReport, Clipping};
 use undertone_local::{LocalError, LocalTask};
 
 use crate::call::{Array, Call, Kernel, PARTS};
+use crate::check::unusable;
 use crate::frame::{Frame, Launch, parameter};
-use crate::program::unusable;
 
 /// A norm that is scaled down ends short of its bound by this part of it, as on the processor.
 const MARGIN: f64 = 1.0 / (1 << 21) as f64;

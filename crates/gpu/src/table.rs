@@ -5,25 +5,22 @@ use undertone_models::{IGNORE, SequenceBatch};
 
 use crate::call::header;
 use crate::frame::Frame;
-use crate::program::Sizes;
 
 /// The words that the kernels read about the batches of one local step. A slot's words depend on its own batch alone.
 #[derive(Default)]
 pub(crate) struct Table {
     words: Vec<u32>,
     slots: usize,
-    sizes: Sizes,
-    /// Tokens of the longest sequence where rows stand sequence after sequence; `None` where they stand step after step.
-    context: Option<usize>,
+    rows: u32,
+    steps: u32,
     /// The last row that read each token; [`IGNORE`] for none. All are [`IGNORE`] between batches.
     last_of: Vec<u32>,
 }
 
 impl Table {
-    /// An empty table for tokens below `vocab`. With a `context` rows stand sequence after sequence, and none is longer.
-    pub(crate) fn new(vocab: u32, context: Option<usize>) -> Self {
+    /// An empty table for tokens below `vocab`.
+    pub(crate) fn new(vocab: u32) -> Self {
         Self {
-            context,
             last_of: vec![IGNORE; vocab as usize],
             ..Self::default()
         }
@@ -39,11 +36,10 @@ impl Table {
     pub(crate) fn begin(&mut self, slots: usize) {
         self.words.clear();
         self.words.resize(slots * header::WORDS, 0);
-        (self.slots, self.sizes) = (slots, Sizes::default());
+        (self.slots, self.rows, self.steps) = (slots, 0, 0);
     }
 
-    /// Gives a slot its batch. With a `weight` the gradient is that of the sum over the sequences of `weight` times their mean loss, and
-    /// without one that of the mean loss per target.
+    /// Gives a slot its batch, whose rows stand step after step.
     ///
     /// # Errors
     /// A batch that is larger than the frame, whose rows are not in order, or that has a token outside the vocabulary.
@@ -52,33 +48,26 @@ impl Table {
         slot: usize,
         batch: &SequenceBatch<'_>,
         carries: bool,
-        weight: Option<f64>,
         frame: &Frame,
     ) -> Result<(), GpuError> {
         self.check(batch, frame)?;
-        let (rows, sequences) = (batch.rows() as u32, batch.sequences() as u32);
-        self.sizes.steps = self.sizes.steps.max(batch.active.len() as u32);
-        self.sizes.rows = self.sizes.rows.max(rows);
-        self.sizes.sequences = self.sizes.sequences.max(sequences);
+        let (rows, steps) = (batch.rows() as u32, batch.active.len() as u32);
+        (self.rows, self.steps) = (self.rows.max(rows), self.steps.max(steps));
         let numbers = [
             (header::ROWS, rows),
-            (header::SEQUENCES, sequences),
-            (header::STEPS, batch.active.len() as u32),
+            (header::SEQUENCES, batch.sequences() as u32),
+            (header::STEPS, steps),
             (header::TARGETS, batch.targets_count() as u32),
             (header::CARRY, u32::from(carries)),
         ];
         for (word, number) in numbers {
             self.words[slot * header::WORDS + word] = number;
         }
-        match self.context {
-            None => self.give_steps(slot, batch, frame.sequences),
-            Some(_) => self.give_sequences(slot, batch, weight),
-        }
+        self.put_lists(slot, batch, frame.sequences);
         Ok(())
     }
 
-    /// Rows in the order of the batch: step after step.
-    fn give_steps(&mut self, slot: usize, batch: &SequenceBatch<'_>, first_states: u32) {
+    fn put_lists(&mut self, slot: usize, batch: &SequenceBatch<'_>, first_states: u32) {
         let mut starts = Vec::with_capacity(batch.active.len() + 1);
         let mut previous = Vec::with_capacity(batch.rows());
         let mut lasts = vec![0; batch.sequences()];
@@ -106,48 +95,6 @@ impl Table {
         self.put(slot, header::LASTS, &lasts);
     }
 
-    /// Rows in another order: sequence after sequence, each with its position.
-    fn give_sequences(&mut self, slot: usize, batch: &SequenceBatch<'_>, weight: Option<f64>) {
-        let mut starts = Vec::with_capacity(batch.sequences() + 1);
-        let [mut inputs, mut targets, mut positions, mut weights] =
-            std::array::from_fn(|_| Vec::with_capacity(batch.rows()));
-        for sequence in 0..batch.sequences() {
-            let first = inputs.len();
-            starts.push(first as u32);
-            let mut of_step = 0;
-            for (position, &active) in batch
-                .active
-                .iter()
-                .enumerate()
-                .take_while(|&(_, &active)| active > sequence)
-            {
-                inputs.push(batch.inputs[of_step + sequence]);
-                targets.push(batch.targets[of_step + sequence]);
-                positions.push(position as u32);
-                of_step += active;
-            }
-            if let Some(weight) = weight {
-                let count = targets[first..]
-                    .iter()
-                    .filter(|&&target| target != IGNORE)
-                    .count();
-                let of_row = (weight / count.max(1) as f64) as f32;
-                weights.resize(inputs.len(), of_row.to_bits());
-            }
-        }
-        starts.push(inputs.len() as u32);
-        let (is_first, chain) = self.chains(&inputs);
-        self.put(slot, header::INPUT_IDS, &inputs);
-        self.put(slot, header::TARGET_IDS, &targets);
-        self.put(slot, header::PREVIOUS, &positions);
-        self.put(slot, header::CHAINS, &is_first);
-        self.words.extend_from_slice(&chain);
-        self.put(slot, header::STARTS, &starts);
-        if weight.is_some() {
-            self.put(slot, header::WEIGHTS, &weights);
-        }
-    }
-
     /// Appends a list, and says in the header of the slot where it is.
     fn put(&mut self, slot: usize, word: usize, list: &[u32]) {
         self.words[slot * header::WORDS + word] = self.words.len() as u32;
@@ -169,9 +116,14 @@ impl Table {
         self.slots
     }
 
-    /// Numbers of the batches, over all slots.
-    pub(crate) fn sizes(&self) -> Sizes {
-        self.sizes
+    /// Rows of the largest batch, over all slots.
+    pub(crate) fn rows(&self) -> u32 {
+        self.rows
+    }
+
+    /// Time steps of the longest batch, over all slots.
+    pub(crate) fn steps(&self) -> u32 {
+        self.steps
     }
 
     /// Returns, for each row, whether it is the first that reads its token, and the next row that does.
@@ -212,13 +164,6 @@ impl Table {
         }
         if rows > frame.rows as usize {
             return wrong("rows of a batch", format!("at most {}", frame.rows), rows);
-        }
-        if let Some(context) = self.context.filter(|&context| batch.active.len() > context) {
-            return wrong(
-                "tokens of a sequence",
-                format!("at most {context}"),
-                batch.active.len(),
-            );
         }
         let vocab = self.last_of.len();
         let unknown = |&&token: &&u32| token as usize >= vocab;

@@ -2,7 +2,6 @@
 
 mod independence;
 mod products;
-mod transformer;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -18,7 +17,7 @@ use undertone_models::{ModelSpec, SequenceModel};
 use undertone_text::SpecialIds;
 
 use crate::call::{Call, Kernel, count, product};
-use crate::{Capacity, GpuEngine, Precision, Trainer, TrainingMemory};
+use crate::{Capacity, GpuEngine, Trainer, TrainingMemory};
 
 const IDS: usize = 61;
 
@@ -98,7 +97,6 @@ struct World {
     theta: Vec<f32>,
     clipping: Clipping,
     non_finite: NonFinite,
-    precision: Precision,
 }
 
 fn capacity(users: usize, longest: usize, max_examples: usize) -> Capacity {
@@ -119,7 +117,6 @@ impl World {
             model,
             clipping: Clipping::Flat { clip_norm: 0.5 },
             non_finite: NonFinite::Zero,
-            precision: Precision::F32,
         }
     }
 
@@ -138,15 +135,7 @@ impl World {
 
     fn engine<M: Trainer + Clone>(&self, machine: M, settings: &UserSettings, slots: usize) -> GpuEngine<M> {
         let capacity = capacity(slots, 6, 12);
-        GpuEngine::new(
-            machine,
-            &self.spec,
-            self.model.as_ref(),
-            settings,
-            capacity,
-            self.precision,
-        )
-        .unwrap()
+        GpuEngine::new(machine, &self.spec, self.model.as_ref(), settings, capacity).unwrap()
     }
 
     /// The updates of some users of a cohort.
@@ -348,34 +337,29 @@ fn what_the_engine_does_not_know_is_an_error_that_names_the_key() {
         let model = spec.build(IDS).unwrap();
         let settings: UserSettings = serde_json::from_str(keys).unwrap();
         let capacity = capacity(2, 6, 12);
-        let engine = GpuEngine::new(
-            Emulator::default(),
-            &spec,
-            model.as_ref(),
-            &settings,
-            capacity,
-            Precision::F32,
-        );
+        let engine = GpuEngine::new(Emulator::default(), &spec, model.as_ref(), &settings, capacity);
         engine.err().unwrap().to_string()
     };
-    let transformer = r#"{"family":"transformer","layers":1,"width":4,"heads":1}"#;
-    assert_eq!(
-        refused(transformer, r#"{"algorithm": "els", "group_size": 4}"#),
-        "configuration key `user_update.algorithm`: expected `fedavg` or `uls` on a GPU, got els"
-    );
+    for (spec, family) in [
+        (
+            r#"{"family":"transformer","layers":1,"width":4,"heads":1}"#,
+            "transformer",
+        ),
+        (
+            r#"{"family":"llama","layers":1,"width":4,"heads":1,"inner":4}"#,
+            "llama",
+        ),
+    ] {
+        assert_eq!(
+            refused(spec, r#"{"algorithm": "fedavg", "learning_rate": 0.5}"#),
+            format!(
+                "configuration key `model.family`: expected `dplm`, `stackoverflow` or `cifg` on a GPU, got {family}"
+            )
+        );
+    }
     assert_eq!(
         refused(r#"{"family":"cifg"}"#, r#"{"algorithm": "uls", "group_size": 4}"#),
         "configuration key `user_update.algorithm`: expected `fedavg` on a GPU, got uls"
-    );
-    let gemma = r#"{"family":"llama","layers":1,"width":4,"heads":1,"inner":4,"output_norms":true}"#;
-    assert_eq!(
-        refused(gemma, r#"{"algorithm": "fedavg", "learning_rate": 0.5}"#),
-        "configuration key `model.output_norms`: expected this key absent on a GPU, got a value"
-    );
-    let capped = r#"{"family":"llama","layers":1,"width":4,"heads":1,"inner":4,"soft_caps":{"logits":30.0}}"#;
-    assert_eq!(
-        refused(capped, r#"{"algorithm": "fedavg", "learning_rate": 0.5}"#),
-        "configuration key `model.soft_caps`: expected this key absent on a GPU, got a value"
     );
     // More text than the engine took memory for, and a token outside the vocabulary.
     let settings = settings(r#""batch_size": 2, "learning_rate": 0.5"#);
@@ -408,12 +392,11 @@ proptest! {
         users in prop::collection::vec(prop::collection::vec(prop::collection::vec(3..61u32, 1..7), 1..5), 1..6),
         chosen in 0..6usize,
         place in 0..6usize,
-        whole: bool,
     ) {
         use crate::call::header;
         use crate::{frame::{Extents, Frame}, table::Table};
-        let extents = Extents { slots: 6, sequences: 4, steps: 6, groups: 1, precision: Precision::F32 };
-        let frame = Frame::new(extents, 1, IDS as u32, 1, 0);
+        let extents = Extents { slots: 6, sequences: 4, steps: 6, groups: 1 };
+        let frame = Frame::new(extents, 1, IDS as u32, 1);
         let chosen = chosen % users.len();
         let settings = settings(r#""batch_size": 4, "learning_rate": 0.5"#);
         let batch = |user: usize| {
@@ -432,20 +415,18 @@ proptest! {
                 list(header::TARGET_IDS, rows),
                 list(header::PREVIOUS, rows),
                 list(header::CHAINS, 2 * rows),
-                list(header::STARTS, header[if whole { header::SEQUENCES } else { header::STEPS }] as usize + 1),
-                list(header::LASTS, if whole { 0 } else { header[header::SEQUENCES] as usize }),
-                list(header::WEIGHTS, if whole { rows } else { 0 }),
+                list(header::STARTS, header[header::STEPS] as usize + 1),
+                list(header::LASTS, header[header::SEQUENCES] as usize),
             ]
         };
-        let (context, weight) = (whole.then_some(6), whole.then_some(0.25));
-        let mut alone = Table::new(IDS as u32, context);
+        let mut alone = Table::new(IDS as u32);
         alone.begin(1);
-        alone.give(0, &batch(chosen).batch(), false, weight, &frame).unwrap();
-        let mut together = Table::new(IDS as u32, context);
+        alone.give(0, &batch(chosen).batch(), false, &frame).unwrap();
+        let mut together = Table::new(IDS as u32);
         together.begin(6);
         for slot in 0..6 {
             let user = if slot == place { chosen } else { slot % users.len() };
-            together.give(slot, &batch(user).batch(), false, weight, &frame).unwrap();
+            together.give(slot, &batch(user).batch(), false, &frame).unwrap();
         }
         prop_assert_eq!(lists(&alone, 0), lists(&together, place));
         prop_assert!(together.words().len() <= Table::max_words(&frame, 6));

@@ -10,7 +10,7 @@ mod validate;
 
 use std::path::{Path, PathBuf};
 
-pub use crate::engine::EngineConfig;
+pub use crate::engine::{EngineConfig, Precision};
 use serde::{Deserialize, Serialize};
 pub use undertone_data::EosTargets;
 use undertone_data::{Corpus, CorpusSpec, Partition, Split};

@@ -137,7 +137,7 @@ pub fn train_candidate(
     sweep: &SweepStatement,
     observer: &dyn Observer,
 ) -> Result<Summary> {
-    file.config.validate()?;
+    check_start(&file.config)?;
     RunDirectory::within(options, &file.config.task.name, |directory| {
         train_in(directory, file, options, &OneProcess, Some(sweep), observer)
     })
@@ -158,10 +158,15 @@ pub fn train_as_leader(
     observer: &dyn Observer,
 ) -> Result<Summary> {
     let config = &file.config;
-    config.validate()?;
+    check_start(config)?;
     RunDirectory::within(options, &config.task.name, |directory| {
         train_in(directory, file, options, ranks, None, observer)
     })
+}
+
+fn check_start(config: &RunConfig) -> Result<()> {
+    config.validate()?;
+    config.engine.check_start(&config.task)
 }
 
 fn train_in(

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::task::TaskConfig;
 use undertone_data::Partition;
-use undertone_gpu::{Capacity, GpuEngine, Precision, Trainer};
+use undertone_gpu::{Capacity, GpuEngine, Trainer};
 use undertone_gpu_sum::Emulator;
 use undertone_local::{CpuEngine, Engine};
-use undertone_models::SequenceModel;
+use undertone_models::{ModelSpec, SequenceModel};
 
 use crate::error::{Result, RunError};
 
@@ -30,7 +30,7 @@ pub enum EngineConfig {
         /// Number of users that are trained at once. The result does not depend on it.
         #[serde(default = "users")]
         users: usize,
-        /// The numbers that products are made of.
+        /// The numbers that products were made of.
         #[serde(default)]
         precision: Precision,
     },
@@ -39,10 +39,21 @@ pub enum EngineConfig {
         /// Number of users that are trained at once. The result does not depend on it.
         #[serde(default = "users")]
         users: usize,
-        /// The numbers that products are made of.
+        /// The numbers that products were made of.
         #[serde(default)]
         precision: Precision,
     },
+}
+
+/// The numbers that the products of local training were made of. A run of today has [`F32`](Self::F32).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// Single precision.
+    #[default]
+    F32,
+    /// Factors rounded to bfloat16, which runs of transformers in version 0.2.0 could have.
+    Bf16,
 }
 
 fn users() -> usize {
@@ -55,7 +66,7 @@ impl EngineConfig {
         *self == Self::Processor
     }
 
-    /// Refuses a task that the machine cannot train.
+    /// Refuses a task that the machine could never train. Runs of transformers that version 0.2.0 trained on it are read and verified.
     ///
     /// # Errors
     /// An error that names the key.
@@ -71,7 +82,26 @@ impl EngineConfig {
             let expected = "this table absent beside `engine`: updates that a secure sum encodes are trained on the processor";
             return Err(RunError::value("aggregation", expected, "one"));
         }
-        Ok(undertone_gpu::check(&task.model, &task.user_update, precision)?)
+        if is_transformer(&task.model) {
+            return Ok(());
+        }
+        if precision != Precision::F32 {
+            return Err(RunError::value("engine.precision", "`f32`", "bf16"));
+        }
+        Ok(undertone_gpu::check(&task.model, &task.user_update)?)
+    }
+
+    /// Refuses a task that the machine no longer trains. It is asked where training starts, not where a file is read.
+    ///
+    /// # Errors
+    /// An error that names the key and another way to train.
+    pub(crate) fn check_start(self, task: &TaskConfig) -> Result<()> {
+        if self.is_processor() || !is_transformer(&task.model) {
+            return Ok(());
+        }
+        let expected = "`dplm`, `stackoverflow` or `cifg` beside the table `engine`: leave out `engine`, and the processor trains this \
+             family; or train it on a GPU from PyTorch, as docs/guide/from-pytorch.md shows";
+        Err(RunError::value("model.family", expected, task.model.family()))
     }
 
     /// The assumption about the machine that the guarantee rests on, where there is one.
@@ -92,15 +122,9 @@ impl EngineConfig {
     ) -> Result<Box<dyn Engine>> {
         match self {
             Self::Processor => Ok(Box::new(processor(task, model, users, threads))),
-            Self::Emulator {
-                users: slots,
-                precision,
-            } => on(Emulator::default(), (slots, precision), task, model, users),
+            Self::Emulator { users: slots, .. } => on(Emulator::default(), slots, task, model, users),
             #[cfg(feature = "cuda")]
-            Self::Gpu {
-                users: slots,
-                precision,
-            } => on(undertone_gpu::open(0)?, (slots, precision), task, model, users),
+            Self::Gpu { users: slots, .. } => on(undertone_gpu::open(0)?, slots, task, model, users),
             #[cfg(not(feature = "cuda"))]
             Self::Gpu { .. } => {
                 let expected =
@@ -109,6 +133,11 @@ impl EngineConfig {
             }
         }
     }
+}
+
+/// Returns true for the families of transformers.
+fn is_transformer(model: &ModelSpec) -> bool {
+    model.context().is_some()
 }
 
 /// The engine of the processor for the users of a partition.
@@ -140,7 +169,7 @@ fn sizes(users: &Partition<'_>) -> (usize, usize) {
 
 fn on<M: Trainer + Clone + 'static>(
     machine: M,
-    (slots, precision): (usize, Precision),
+    slots: usize,
     task: &TaskConfig,
     model: &dyn SequenceModel,
     users: &Partition<'_>,
@@ -152,6 +181,6 @@ fn on<M: Trainer + Clone + 'static>(
         longest,
         max_examples,
     };
-    let engine = GpuEngine::new(machine, &task.model, model, settings, capacity, precision)?;
+    let engine = GpuEngine::new(machine, &task.model, model, settings, capacity)?;
     Ok(Box::new(engine))
 }

@@ -20,7 +20,7 @@ pub(crate) fn kernels<M: Trainer + Clone>(machine: &M) -> anyhow::Result<Value> 
     undertone_gpu::self_test(machine)?;
     let mut values = 0;
     let mut differing = 0;
-    for world in World::exact(true)? {
+    for world in World::all(true)? {
         let cohort = Cohort::uneven(9, 11, 7, world.ids);
         let of = |kept: Vec<(usize, Vec<f32>, LocalOutcome)>| -> Vec<u32> {
             kept.iter()
@@ -52,8 +52,8 @@ pub(crate) fn kernels<M: Trainer + Clone>(machine: &M) -> anyhow::Result<Value> 
 pub(crate) fn independence<M: Trainer + Clone>(machine: &M, small: bool) -> anyhow::Result<Value> {
     let (users, settings) = if small { (7, 3) } else { (48, 6) };
     let (mut tried, mut differing) = (0, 0);
-    for world in World::every(small)? {
-        let cohort = world.cohort(users, 12, small);
+    for world in World::all(small)? {
+        let cohort = world.cohort(users);
         let mut alone = Vec::new();
         let mut engine = world.engine(machine, &cohort, 1)?;
         for place in cohort.places() {
@@ -90,8 +90,8 @@ pub(crate) fn determinism<M: Trainer + Clone>(machine: &M, small: bool) -> anyho
     let (users, rounds) = if small { (6, 2) } else { (64, 5) };
     let digest = || -> anyhow::Result<String> {
         let mut digest = Sha256::new();
-        for mut world in World::exact(small)? {
-            let cohort = world.cohort(users, 12, small);
+        for mut world in World::all(small)? {
+            let cohort = world.cohort(users);
             let mut engine = world.engine(machine, &cohort, 32)?;
             for _ in 0..rounds {
                 let sink = Sum::new(world.bound(), true);
@@ -114,7 +114,7 @@ pub(crate) fn determinism<M: Trainer + Clone>(machine: &M, small: bool) -> anyho
             .collect())
     };
     let (first, second) = (digest()?, digest()?);
-    Ok(json!({"digest": first, "rounds": World::exact(small)?.len() * rounds, "holds": first == second}))
+    Ok(json!({"digest": first, "rounds": World::all(small)?.len() * rounds, "holds": first == second}))
 }
 
 /// A part of a GPU whose first norm is wrong.
@@ -153,8 +153,8 @@ impl GpuPart for Faulty<'_> {
 /// Sums of trained updates and of hostile vectors, and an audit of a wrong norm.
 pub(crate) fn exactness<M: Trainer + Clone>(machine: &M, small: bool) -> anyhow::Result<Value> {
     let (mut values, mut differing) = (0, 0);
-    for world in World::every(small)? {
-        let cohort = world.cohort(if small { 6 } else { 40 }, 12, small);
+    for world in World::all(small)? {
+        let cohort = world.cohort(if small { 6 } else { 40 });
         let mut sums = Vec::new();
         for on_gpu in [true, false] {
             let sink = Sum::new(world.bound(), on_gpu);

@@ -15,12 +15,9 @@ pub(crate) fn run<M: Trainer + Clone>(machine: &M, arguments: &Arguments) -> any
     let rounds = if arguments.small { 1 } else { arguments.rounds };
     let mut lines = Vec::new();
     for world in World::measured(arguments)? {
-        let transformer = world.spec.context().is_some();
-        let (counts, examples, tokens) = match (arguments.small, transformer) {
-            (true, false) => (vec![2, 4], 8, 5),
-            (true, true) => (vec![2], 4, 12),
-            (false, false) => (vec![32, 128, 512], 32, 20),
-            (false, true) => (vec![2, 8], 16, 512),
+        let (counts, examples, tokens) = match arguments.small {
+            true => (vec![2, 4], 8, 5),
+            false => (vec![32, 128, 512], 32, 20),
         };
         for users in arguments.users.map_or(counts, |users| vec![users]) {
             let cohort = Cohort::even(users, examples, tokens, world.ids);

@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use undertone_aggregation::{AggregationError, Bound, BoundedSum, Clipping, GpuPart, GpuUnits, NonFinite};
-use undertone_gpu::{Capacity, GpuEngine, Precision, Trainer};
+use undertone_gpu::{Capacity, GpuEngine, Trainer};
 use undertone_local::{
     Algorithm, Batching, CohortText, Engine, LocalError, LocalOutcome, LocalTask, MicrobatchOutcome,
     UpdateSink, UserSettings, Work, check_units,
@@ -23,7 +23,6 @@ pub(crate) struct World {
     pub(crate) ids: u32,
     pub(crate) clipping: Clipping,
     pub(crate) settings: UserSettings,
-    pub(crate) precision: Precision,
 }
 
 impl World {
@@ -54,133 +53,28 @@ impl World {
                 max_examples: None,
                 weight_cap: None,
             },
-            precision: Precision::F32,
         })
     }
 
-    /// A transformer under user-level sampling. With `adapters` these alone are trained.
-    fn transformer(
-        name: &'static str,
-        sizes: &str,
-        ids: u32,
-        group: u32,
-        adapters: bool,
-    ) -> anyhow::Result<Self> {
-        let lora = if adapters {
-            r#","lora":{"rank":8,"alpha":16.0,"targets":["qkv"]}"#
-        } else {
-            ""
-        };
-        let spec: ModelSpec = serde_json::from_str(&format!("{{{sizes}{lora}}}"))?;
-        let whole = spec.transformer(ids as usize)?.context("a transformer")?;
-        let base = whole.initial_params(2);
-        let model: Box<dyn SequenceModel> = match spec.lora() {
-            Some(lora) => Box::new(whole.with_lora(base, lora)?),
-            None => Box::new(whole),
-        };
-        let mut settings: UserSettings = serde_json::from_str(r#"{"algorithm":"uls","group_size":1}"#)?;
-        (settings.group_size, settings.batch_size) = (Some(group), Some(group as usize));
-        Ok(Self {
-            name,
-            theta: model.initial_params(3),
-            model,
-            spec,
-            ids,
-            clipping: Clipping::Flat { clip_norm: 0.3 },
-            settings,
-            precision: Precision::F32,
-        })
+    /// Users of different sizes.
+    pub(crate) fn cohort(&self, users: usize) -> Cohort {
+        Cohort::uneven(users, 12, 9, self.ids)
     }
 
-    /// GPT-2 with 124 million parameters and user-level sampling, whole and with adapters, or a small one; in both precisions.
-    fn gpt2(small: bool, measured: impl Fn(&str) -> bool) -> anyhow::Result<Vec<Self>> {
-        let (sizes, ids, group) = match small {
-            true => (
-                r#""family":"transformer","layers":2,"width":16,"heads":2,"context":24"#,
-                97,
-                4,
-            ),
-            false => (
-                r#""family":"transformer","layers":12,"width":768,"heads":12,"context":1024"#,
-                50_257,
-                16,
-            ),
-        };
-        let mut all = Vec::new();
-        for (name, precision, adapters) in [
-            ("gpt2", Precision::Bf16, false),
-            ("gpt2_f32", Precision::F32, false),
-            ("gpt2_lora", Precision::Bf16, true),
-        ] {
-            if measured(name) {
-                let world = Self::transformer(name, sizes, ids, group, adapters)?;
-                all.push(Self { precision, ..world });
-            }
-        }
-        Ok(all)
-    }
-
-    /// Small transformers of both families in single precision, under user-level sampling and FedAvg.
-    pub(crate) fn transformers() -> anyhow::Result<Vec<Self>> {
-        let gpt = r#""family":"transformer","layers":2,"width":24,"heads":3,"context":200"#;
-        let llama = r#""family":"llama","layers":2,"width":32,"heads":4,"key_heads":2,"inner":40,"context":200,"head_norms":true"#;
-        let mut all = vec![
-            Self::transformer("gpt", gpt, 211, 5, false)?,
-            Self::transformer("llama", llama, 211, 5, false)?,
-            Self::transformer("gpt_lora", gpt, 211, 5, true)?,
-        ];
-        let mut fedavg = Self::transformer("gpt_fedavg", gpt, 211, 5, false)?;
-        fedavg.settings = Self::all(true)?.remove(0).settings;
-        fedavg.settings.learning_rate = Some(0.05);
-        all.push(fedavg);
-        Ok(all)
-    }
-
-    /// The recurrent models and the small transformers, all in single precision.
-    pub(crate) fn exact(small: bool) -> anyhow::Result<Vec<Self>> {
-        let mut all = Self::all(small)?;
-        all.extend(Self::transformers()?);
-        Ok(all)
-    }
-
-    /// Users of different sizes: sentences for recurrent models, and for transformers texts that are longer than a tile where `small` is not
-    /// asked for.
-    pub(crate) fn cohort(&self, users: usize, examples: u32, small: bool) -> Cohort {
-        let tokens = if self.spec.context().is_some() && !small {
-            150
-        } else {
-            9
-        };
-        Cohort::uneven(users, examples, tokens, self.ids)
-    }
-
-    /// The models of the steps that measure time: those of the argument `--model`, or two recurrent ones and a transformer.
+    /// The models of the steps that measure time: those of the argument `--model`, or two of them.
     pub(crate) fn measured(arguments: &Arguments) -> anyhow::Result<Vec<Self>> {
         let wanted = arguments.model.as_deref();
         let measured = |name: &str| match wanted {
             Some(wanted) => name == wanted,
-            None => ["dplm", "cifg", "gpt2", "gpt2_lora"].contains(&name),
+            None => ["dplm", "cifg"].contains(&name),
         };
         let mut all = Self::all(arguments.small)?;
         all.retain(|world| measured(world.name));
-        all.extend(Self::gpt2(arguments.small, measured)?);
         if all.is_empty() {
             bail!(
                 "--model: expected a model of this program, got {}",
                 wanted.unwrap_or_default()
             );
-        }
-        Ok(all)
-    }
-
-    /// These and the coarse transformers.
-    pub(crate) fn every(small: bool) -> anyhow::Result<Vec<Self>> {
-        let mut all = Self::exact(small)?;
-        for world in Self::transformers()? {
-            all.push(Self {
-                precision: Precision::Bf16,
-                ..world
-            });
         }
         Ok(all)
     }
@@ -271,14 +165,7 @@ impl World {
             max_examples,
         };
         let (model, settings) = (self.model.as_ref(), &self.settings);
-        GpuEngine::new(
-            machine.clone(),
-            &self.spec,
-            model,
-            settings,
-            capacity,
-            self.precision,
-        )
+        GpuEngine::new(machine.clone(), &self.spec, model, settings, capacity)
     }
 
     /// Trains users of a cohort into a sink.

@@ -14,7 +14,6 @@ const KERNELS: &str = concat!(
     include_str!("../../kernels/common.c"),
     include_str!("../../kernels/products.c"),
     include_str!("../../kernels/recurrent.c"),
-    include_str!("../../kernels/transformer.c"),
 );
 
 /// The most blocks per slot. The bits of a result do not depend on it.
@@ -59,7 +58,7 @@ impl Trainer for Cuda {
         } = memory;
         let mut launch = self.stream().launch_builder(function);
         launch.arg(parameters).arg(room).arg(table).arg(call);
-        // SAFETY: the arguments are those of every kernel in their order. The arrays of the call lie in this memory, because `Program`
+        // SAFETY: the arguments are those of every kernel in their order. The arrays of the call lie in this memory, because `Recurrent`
         // makes every call from the `Room` that the memory was taken for, and `Table` checks every token and row in the table.
         let launched = unsafe { launch.launch(grid) };
         launched.map(drop).map_err(|error| GpuError::Driver {

@@ -25,7 +25,7 @@ impl Trainer for Emulator {
                     slot,
                     backwards: u32::from(self.runs_backwards()),
                 };
-                // SAFETY: the arrays of the call lie in this memory, because `Program` makes every call from the `Room` that the
+                // SAFETY: the arrays of the call lie in this memory, because `Recurrent` makes every call from the `Room` that the
                 // memory was taken for, and `Table` checks every token and row that stands in the table. All bit patterns are
                 // floats. One thread runs at a time.
                 unsafe {

@@ -70,7 +70,7 @@ impl Room {
         let carried_state = ground.take(u64::from(sequences), fed_back);
         let carried_cell = ground.take(u64::from(sequences), hidden);
         Self {
-            frame: Frame::new(extents, shape.parameters, vocab, ground.0, 0),
+            frame: Frame::new(extents, shape.parameters, vocab, ground.0),
             sequences,
             inputs,
             gates: of_gates,

@@ -4,7 +4,7 @@ use undertone_aggregation::ParamLayout;
 use undertone_local::LocalError;
 use undertone_models::ModelSpec;
 
-use crate::program::unusable;
+use crate::check::{unknown_family, unusable};
 
 /// The layer that turns projected states into logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,12 +46,6 @@ pub(crate) struct Places {
 }
 
 impl Shape {
-    /// `true` for the families that have a shape.
-    pub(crate) fn knows(spec: &ModelSpec) -> bool {
-        use ModelSpec::{Cifg, Dplm, StackOverflow};
-        matches!(spec, Dplm { .. } | StackOverflow { .. } | Cifg { .. })
-    }
-
     /// Reads the sizes of a model from its layout.
     ///
     /// # Errors
@@ -61,13 +55,7 @@ impl Shape {
             ModelSpec::Dplm { unit_norm, .. } => (false, ("proj", "proj_bias"), *unit_norm),
             ModelSpec::StackOverflow { .. } => (false, ("dense", "dense_bias"), false),
             ModelSpec::Cifg { .. } => (true, ("wp", ""), false),
-            other => {
-                return Err(unusable(
-                    "model.family",
-                    "`dplm`, `stackoverflow` or `cifg`",
-                    other.family(),
-                ));
-            }
+            other => return Err(unknown_family(other)),
         };
         let tensor = |name: &str| {
             let tensor = layout.tensors().iter().find(|tensor| tensor.name == name)?;

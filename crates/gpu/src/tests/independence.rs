@@ -15,7 +15,7 @@ fn bits(
 }
 
 /// The updates of the same users alone, in other slots, beside others, in other groups, and on other grids.
-pub(super) fn differing_bits<M: Trainer + Clone>(
+fn differing_bits<M: Trainer + Clone>(
     world: &World,
     settings: &UserSettings,
     machine: impl Fn(usize) -> M,
@@ -53,7 +53,7 @@ pub(super) fn differing_bits<M: Trainer + Clone>(
     differing
 }
 
-pub(super) fn grid(number: usize) -> Emulator {
+fn grid(number: usize) -> Emulator {
     let (blocks, threads, stride) = [(3, 1, 1), (5, 8, 3), (7, 32, 2)][number % 3];
     Emulator::new(blocks, threads, stride).unwrap()
 }

@@ -3,7 +3,7 @@
 use undertone_gpu_sum::{Emulator, Machine};
 
 use crate::call::{Array, Call, Kernel, OTHER_PRODUCTS, PRODUCT, PRODUCT_OF_FEW, header, place, product};
-use crate::call::{Precision, THREADS, product_kernel};
+use crate::call::{THREADS, product_kernel};
 use crate::{Trainer, TrainingMemory};
 
 /// Numbers of several magnitudes and both signs, from a seed.
@@ -122,10 +122,6 @@ fn the_kernel_of_a_product_has_few_empty_places() {
         (320, 96, Kernel::ProductNarrow, 5),
         (96, 10_000, Kernel::ProductLow, 158),
     ] {
-        assert_eq!(
-            product_kernel(rows, cols, Precision::F32),
-            (kernel, tiles),
-            "{rows} x {cols}"
-        );
+        assert_eq!(product_kernel(rows, cols), (kernel, tiles), "{rows} x {cols}");
     }
 }

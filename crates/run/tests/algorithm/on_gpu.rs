@@ -10,11 +10,7 @@ use crate::support::{
 
 /// A machine that trains so many users at once.
 fn emulator(users: usize) -> String {
-    of_precision(users, "f32")
-}
-
-fn of_precision(users: usize, precision: &str) -> String {
-    format!("engine={{kind='emulator',users={users},precision='{precision}'}}")
+    format!("engine={{kind='emulator',users={users},precision='f32'}}")
 }
 
 #[test]
@@ -39,25 +35,9 @@ fn a_run_has_the_same_bytes_at_any_number_of_users_at_once_and_after_a_resume() 
             "cohort.sampling=shuffled_epochs",
             "user_update.clip_every_step=false",
         ],
-        &[
-            "checkpoint.every=2",
-            "model={family='transformer',layers=1,width=8,heads=2,context=32}",
-            "user_update={algorithm='uls',group_size=4,batch_size=3}",
-        ],
-        &[
-            "checkpoint.every=2",
-            "model={family='llama',layers=1,width=8,heads=2,key_heads=1,inner=12,context=32}",
-            "user_update.clip_every_step=true",
-        ],
     ] {
-        // Products on tensor cores are a choice for transformers.
-        let precision = if changes.iter().any(|change| change.contains("transformer")) {
-            "bf16"
-        } else {
-            "f32"
-        };
         let with = |users| {
-            let engine = of_precision(users, precision);
+            let engine = emulator(users);
             let changes: Vec<&str> = changes.iter().copied().chain([&engine[..]]).collect();
             config(&changes)
         };
@@ -129,10 +109,8 @@ fn what_a_gpu_does_not_train_is_refused_by_its_key() {
         "
         engine={kind='emulator',users=0}
         engine.users ... expected from 1 to 65535, got 0
-        engine={kind='emulator'} model={family='transformer',layers=1,width=8,heads=2} user_update={algorithm='fedsgd',batch_size=4,learning_rate=0.5}
-        user_update.algorithm ... `fedavg` or `uls` on a GPU, got fedsgd
         engine={kind='emulator',precision='bf16'}
-        engine.precision ... `f32` with model.family
+        engine.precision ... expected `f32`, got bf16
         engine={kind='emulator',precision='f16'}
         unknown variant `f16` ... `f32` or `bf16`
         engine={kind='gpu'} user_update={algorithm='fedsgd',batch_size=4,learning_rate=0.5}
@@ -152,5 +130,36 @@ fn what_a_gpu_does_not_train_is_refused_by_its_key() {
             error.to_string().contains("built without the feature `cuda`"),
             "{error}"
         );
+    }
+}
+
+/// Version 0.2.0 trained them on a GPU, so their run files are read.
+#[test]
+fn a_transformer_on_a_gpu_is_read_and_refused_where_training_starts() {
+    for (model, family) in [
+        (
+            "model={family='transformer',layers=1,width=8,heads=2,context=32}",
+            "transformer",
+        ),
+        (
+            "model={family='llama',layers=1,width=8,heads=2,key_heads=1,inner=12,context=32}",
+            "llama",
+        ),
+    ] {
+        let config = config(&[model, "engine={kind='emulator',precision='bf16'}"]);
+        config.validate().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = RunFile::new(config, ".");
+        let error = undertone_run::train(&file, &options(folder.path()), &Silent).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "configuration key `model.family`: expected `dplm`, `stackoverflow` or `cifg` beside the table `engine`: leave out \
+                 `engine`, and the processor trains this family; or train it on a GPU from PyTorch, as docs/guide/from-pytorch.md \
+                 shows, got {family}"
+            )
+        );
+        let begun: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+        assert!(begun.is_empty(), "{begun:?}");
     }
 }
