@@ -1,8 +1,8 @@
 //! Sessions: private training of any program's model, with a ledger that `undertone verify` checks.
 
 mod config;
-mod gpu;
 mod failure;
+mod gpu;
 mod round;
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-"""The sum of a round on a device: the bits of the host's sum, whatever the updates are. On a machine without a GPU the device is the CPU."""
+"""The sum of a round on a GPU: the bits of the host's sum, whatever the updates are. On a machine without a GPU the CPU stands in for it."""
 
 import json
 import math
@@ -181,7 +181,7 @@ def test_a_round_has_the_bits_of_the_host(tmp_path, clip):
         assert released.sha256 == same.sha256 and released.clip_norm == same.clip_norm
         for one, other in zip(reports, others, strict=True):
             assert (one.clipped, one.discarded) == (other.clipped, other.discarded)
-            # The norm of a unit on a device is that of q, in steps of 2^-40, or of what the largest value leaves of it.
+            # The norm of a unit on a GPU is that of q, in steps of 2^-40, or of what the largest value leaves of it.
             assert other.norm == pytest.approx(one.norm, rel=1e-5, abs=1e-9)
 
 
@@ -367,7 +367,7 @@ def test_parts_of_a_sum_come_in_order_and_once(tmp_path):
     sum_.keep()
     norms = sum_.norms()
     average, zeros = torch.zeros(4), torch.zeros(4, dtype=torch.int64)
-    with pytest.raises(udp.SessionError, match="no unit on a device to audit"):
+    with pytest.raises(udp.SessionError, match="no unit on a GPU to audit"):
         round._audit(update)
     report, factors = round._add_on_gpu(audited, norms)
     assert (report.norm, report.clipped, factors) == (0.0, False, [(1 << 30, 0)])
@@ -376,7 +376,7 @@ def test_parts_of_a_sum_come_in_order_and_once(tmp_path):
     with pytest.raises(udp.UndertoneError, match="expected 4 values, got 3"):
         round._audit(update[:3])
     round._audit(update)
-    with pytest.raises(udp.SessionError, match="no unit on a device to audit"):
+    with pytest.raises(udp.SessionError, match="no unit on a GPU to audit"):
         round._audit(update)
     with pytest.raises(udp.SessionError, match="expected all parts of their sum before the release"):
         round.release(average)
@@ -565,7 +565,7 @@ def test_a_round_with_a_unit_that_is_kept_is_not_released(tmp_path):
     round = next(iter(dp))
     with dp.unit(4):
         dp._flat.fill_(1.0)
-    awaits = pytest.raises(udp.SessionError, match="a unit that a device has measured: expected its norms")
+    awaits = pytest.raises(udp.SessionError, match="a unit that a GPU has measured: expected its norms")
     with awaits:
         round.release(torch.zeros(DIM))
     with awaits:

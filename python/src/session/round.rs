@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use undertone_run::session as run;
 
-use super::{Session, device, writable};
+use super::{Session, gpu, writable};
 use crate::buffer::{Array, View, read, read_integers};
 use crate::clip_report::ClipReport;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -145,7 +145,7 @@ impl Round {
     }
 
     /// The first and the last-but-one place of each span of values that are bounded together, group after group; `None` without
-    /// clipping, because a device adds only what it bounds.
+    /// clipping, because a GPU adds only what it bounds.
     fn _gpu_groups(&self, py: Python<'_>) -> PyResult<Option<Vec<Vec<Span>>>> {
         let groups = self.open(py, |_, round| Ok(round.gpu_groups()))?;
         let places =
@@ -158,20 +158,20 @@ impl Round {
         self.open(py, |_, round| Ok(round.audits(unit)))
     }
 
-    /// Announces a unit that a device has measured, before its norms are there. A unit that has contributed is refused here.
+    /// Announces a unit that a GPU has measured, before its norms are there. A unit that has contributed is refused here.
     fn _announce(&self, py: Python<'_>, unit: usize) -> PyResult<()> {
         self.open(py, |_, round| round.announce(unit))
     }
 
-    /// Takes the norms of a unit that a device measured, five int64 numbers for each group, and gives for each group the factor and
-    /// the number of halvings by which the device adds the unit. After an error the device must add nothing.
+    /// Takes the norms of a unit that a GPU measured, five int64 numbers for each group, and gives for each group the factor and
+    /// the number of halvings by which the GPU adds the unit. After an error the GPU must add nothing.
     fn _add_on_gpu(
         &self,
         py: Python<'_>,
         unit: usize,
         norms: &Bound<'_, PyAny>,
     ) -> PyResult<(ClipReport, Vec<(u32, u32)>)> {
-        let norms = device::limbs(norms)?;
+        let norms = gpu::limbs(norms)?;
         let factor = self.open(py, |_, round| round.add_on_gpu(unit, &norms))?;
         Ok((ClipReport::of(factor.added()), factor.groups()))
     }
@@ -182,7 +182,7 @@ impl Round {
         self.open(py, move |_, round| round.audit(update.as_mut()))
     }
 
-    /// Takes the next part of the sum that a device computed of its units: int64 memory on the CPU, from place `first` on.
+    /// Takes the next part of the sum that a GPU computed of its units: int64 memory on the CPU, from place `first` on.
     fn _merge_gpu(&self, py: Python<'_>, first: usize, part: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut part = View::<i64>::writable(part, "part")?;
         self.open(py, move |_, round| {
