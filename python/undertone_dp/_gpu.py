@@ -1,7 +1,7 @@
-"""The sum of a round in the memory of a device, by the rule of the session, in integers.
+"""The sum of a round in the memory of a GPU, by the rule of the session, in integers.
 
-For each value `g` of a unit, `q = trunc(g 2^40)`. The device measures the sum of `q^2` of each group of values. Rust computes the factor
-`f <= 2^30` from it, and the device adds `trunc(q f / 2^30)`. All of that is exact, so the sum has the bits of the processor's.
+For each value `g` of a unit, `q = trunc(g 2^40)`. The GPU measures the sum of `q^2` of each group of values. Rust computes the factor
+`f <= 2^30` from it, and the GPU adds `trunc(q f / 2^30)`. All of that is exact, so the sum has the bits of the processor's.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _Add = Callable[[torch.Tensor, int, int, torch.Tensor], None]
 
 
 def _functions(device: torch.device, kernels: bool) -> tuple[_Measure, _Add]:
-    """`measure` and `add`, as kernels with one pass over the memory each where the device has them, after a test with known answers."""
+    """`measure` and `add`, as kernels with one pass over the memory each where the GPU has them, after a test with known answers."""
     found = (measure, add)
     if kernels and device.type == "cuda":
         try:
@@ -93,7 +93,7 @@ class _Faulty(RuntimeError):
 
 
 def _test(device: torch.device, measured: _Measure, added: _Add) -> None:
-    """Refuses a device that does not give the integers of the CPU."""
+    """Refuses a GPU that does not give the integers of the CPU."""
     # Numbers of all magnitudes, and some that are none.
     bits = (torch.arange(3001) * 2_654_435_761 % 2**32 - 2**31).to(torch.int32)
     there = bits.to(device)
@@ -106,11 +106,11 @@ def _test(device: torch.device, measured: _Measure, added: _Add) -> None:
             add(bits, factor, halvings, total)
             added(there, factor, halvings, sums)
         if not torch.equal(norms, others.cpu()) or not torch.equal(total, sums.cpu()):
-            raise _Faulty(f"{device}: expected the integers that the CPU computes, got others: the device or its memory is faulty")
+            raise _Faulty(f"{device}: expected the integers that the CPU computes, got others: the GPU or its memory is faulty")
 
 
 def _defers(device: torch.device) -> bool:
-    """True where the program goes on while a device measures a unit."""
+    """True where the program goes on while a GPU measures a unit."""
     return device.type == "cuda"
 
 
@@ -218,7 +218,7 @@ class GpuSum:
         return f"<GpuSum of {self._total.numel()} values on {self._total.device}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("the sum of a device has no noise, and stays where it is")
+        raise TypeError("the sum of a GPU has no noise, and stays where it is")
 
 
 class Audit:

@@ -198,11 +198,11 @@ class PrivateOptimizer:
         on_cpu = device.type == "cpu"
         self._sums_on_gpu = not on_cpu if sum_on_gpu is None else sum_on_gpu
         self._sum: GpuSum | None = None
-        # Where the average is written: copies to a device are faster from memory that the system does not move.
+        # Where the average is written: copies to a GPU are faster from memory that the system does not move.
         pinned = device.type == "cuda"
         self._out = self._flat if on_cpu else torch.zeros(self._parameters.dim, pin_memory=pinned)
         self._audit = Audit(self._out)
-        # The unit whose norms a device may still compute, and what it found in the parameters before that unit.
+        # The unit whose norms a GPU may still compute, and what it found in the parameters before that unit.
         self._pending: tuple[Round, int] | None = None
         self._compared: torch.Tensor | None = None
         self._found: torch.Tensor | None = None
@@ -385,7 +385,7 @@ class PrivateOptimizer:
         self._keep(round, unit, self._sum)
 
     def _keep(self, round: Round, unit: int, sum_: GpuSum) -> None:
-        """Keeps the gradient of a unit on the device, which measures it while the program goes on."""
+        """Keeps the gradient of a unit on the GPU, which measures it while the program goes on."""
         round._announce(unit)
         if self._compared is not None:
             if self._found is None:

@@ -159,7 +159,7 @@ fn a_sum_that_its_units_cannot_make_is_refused() {
 }
 
 #[test]
-fn units_that_could_leave_the_range_are_refused_before_the_device_adds() {
+fn units_that_could_leave_the_range_are_refused_before_the_gpu_adds() {
     let bound = flat(4e6);
     let mut slots = slots(&bound, &[[3e6, 0.0, 0.0]; 3]);
     let mut part = Faulty {

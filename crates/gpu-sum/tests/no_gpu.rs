@@ -4,7 +4,7 @@
 use undertone_gpu_sum::{Cuda, GpuError};
 
 #[test]
-fn a_missing_driver_or_device_is_an_error_that_names_it() {
+fn a_missing_driver_or_gpu_is_an_error_that_names_it() {
     // No machine has so many GPUs, so this fails wherever it runs.
     let error = Cuda::open(1_000_000).unwrap_err();
     let message = error.to_string();

@@ -179,7 +179,7 @@ fn a_long_update_has_the_bits_of_the_processor_in_blocks_of_many_threads() {
 
 /// The sum stays on the GPU over several parts and is merged once, as a loop over users does it.
 #[test]
-fn parts_are_added_up_on_the_device() {
+fn parts_are_added_up_on_the_gpu() {
     let updates: Vec<Vec<f32>> = (1..8).map(|k| vec![k as f32, -0.5, 1e-9 * k as f32]).collect();
     let bound = bound(3, Clipping::Flat { clip_norm: 2.25 });
     let (host, gpu) = (BoundedSum::new(bound.clone()), BoundedSum::new(bound.clone()));

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_without_a_sum_takes_the_updates_of_a_device_one_by_one() {
+    fn a_sink_without_a_sum_takes_the_updates_of_a_gpu_one_by_one() {
         let outcome = |weight| LocalOutcome {
             weight,
             examples: 1,

@@ -11,6 +11,7 @@ mod calls;
 mod circles;
 mod documents;
 mod expectations;
+mod gpu_word;
 mod module;
 mod mutants;
 mod purity;
@@ -24,6 +25,7 @@ pub use documents::{
     unknown_names,
 };
 pub use expectations::empty_expectations;
+pub use gpu_word::devices;
 pub use module::{Module, read_crate};
 pub use mutants::{Edit, Mutant, Mutants};
 pub use purity::impurities;

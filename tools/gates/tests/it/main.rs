@@ -9,6 +9,7 @@ mod documents;
 mod expectations;
 mod fail_points;
 mod front_pages;
+mod gpu_word;
 mod habits;
 mod language;
 mod lists;

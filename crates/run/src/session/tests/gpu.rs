@@ -73,7 +73,7 @@ fn trained(out: &Path, text: &str, on_gpu: bool) -> (Vec<String>, PathBuf) {
 
 #[test]
 #[ignore = "slow"]
-fn the_sum_of_a_device_is_that_of_the_host_and_the_report_names_what_it_assumes() {
+fn the_sum_of_a_gpu_is_that_of_the_host_and_the_report_names_what_it_assumes() {
     let layers = POISSON.replace("[privacy]", "[clip]\nkind = \"per_layer\"\nnorm = 0.4\n[privacy]");
     for text in [ULS, POISSON, ELS, ADAPTIVE, &layers] {
         let seeded = format!("seed = 7\n{text}");
@@ -96,7 +96,7 @@ fn the_sum_of_a_device_is_that_of_the_host_and_the_report_names_what_it_assumes(
 }
 
 #[test]
-fn the_published_ledger_says_that_a_device_made_the_sum() {
+fn the_published_ledger_says_that_a_gpu_made_the_sum() {
     let out = TempDir::new().unwrap();
     let (_, folder) = trained(out.path(), ULS, true);
     let published = out.path().join("published");
@@ -147,7 +147,7 @@ fn a_unit_that_is_announced_is_not_forgotten() {
 type Fault = fn(&Round) -> Result<()>;
 
 #[test]
-fn a_faulty_device_never_gets_a_release() {
+fn a_faulty_gpu_never_gets_a_release() {
     let text = POISSON.replace("users_per_round = 8", "sampling_probability = 1.0");
     let faults: [(&str, Fault); 3] = [
         ("norm of unit", |round| {
