@@ -204,6 +204,8 @@ impl Convolution<'_> {
         let (pair, parted, moments) = (part.pair, part.parted, part.moments);
         let releases = part.releases as f64;
         let together = part.releases - parted.apart;
+        // Of few releases, all may be added at the end. Windows are those of one, then.
+        let windows = together.max(1);
         let levels = compose::levels(together);
         let growth_over_levels = |growth: usize| (growth as f64).powi(levels as i32 - 1);
         // A lattice of distance h adds count s (s + 1) h^2 / 12 to the cumulant at s, the slope, hence that over s to
@@ -211,7 +213,15 @@ impl Convolution<'_> {
         // coarsest lattice alone.
         let few = parted.apart as f64 * growth_over_levels(compose::GROWTH).powi(2) / releases;
         let stages = f64::from(levels) + 1.0 + few;
-        let cell = (12.0 * part.error / stages / (releases * (self.direction.steepness + 1.0))).sqrt();
+        let slope = self.direction.steepness;
+        // The terms of a pass of their own fall as fast as its tilt, and so much steeper they need not be: the part that they add to delta
+        // errs by the square of that tilt.
+        let slope = if self.outline.passes.len() > 1 {
+            slope.max(pass.tilt * pass.tilt / slope)
+        } else {
+            slope
+        };
+        let cell = (12.0 * part.error / stages / (releases * (slope + 1.0))).sqrt();
         let tails = Tails::new(
             &parted.bulk,
             parted.rare.as_ref(),
@@ -219,7 +229,7 @@ impl Convolution<'_> {
             releases,
             moments.variance.max(1e-300),
         );
-        let floor = |growth: usize| compose::min_step(&tails, together, allowance, growth, self.max_points());
+        let floor = |growth: usize| compose::min_step(&tails, windows, allowance, growth, self.max_points());
         // The windows of the sums with rare losses lie on the last lattice.
         let sums = self
             .outline
@@ -270,7 +280,7 @@ impl Convolution<'_> {
         }
         let (bulk, rare): (Vec<Atom>, Vec<Atom>) =
             atoms.atoms.iter().partition(|atom| atom.loss <= parted.threshold);
-        let window = compose::range(&tails, 1, together, allowance);
+        let window = compose::range(&tails, 1, windows, allowance);
         let on_lattice = |step: f64| {
             if self.forget {
                 return (Lattice::merged(&bulk, pass.tilt, step), Cut::default());
@@ -280,7 +290,9 @@ impl Convolution<'_> {
         let wrapped = &mut composed.wrapped;
         let (single, cut) = on_lattice(mesh.step);
         wrapped.cut(cut, together);
-        let base = if self.forget {
+        let base = if together == 0 {
+            Lattice::nothing(pass.tilt, mesh.last_step)
+        } else if self.forget {
             Lattice {
                 step: mesh.last_step,
                 ..single.repeated(together)

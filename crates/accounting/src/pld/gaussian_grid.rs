@@ -102,7 +102,12 @@ impl GaussianMixtures {
         // Gaussian are all as wide as a step.)
         if bound == Bound::Upper && !rare && width * edge.slope > 1.001 * resolution.step {
             let x = edge.x + width;
-            return if x < last.x { self.edge(x) } else { last };
+            let end = if x < last.x { self.edge(x) } else { last };
+            return if end.loss > bulk.1 {
+                self.inverse(bulk.1, edge.x, (edge.x, end.x))
+            } else {
+                end
+            };
         }
         let step = if rare {
             resolution.rare_step
@@ -123,9 +128,12 @@ impl GaussianMixtures {
             point = point.max((self.edge(edge.x + width).loss / step - offset).floor());
         }
         let mut loss = (point + offset) * step;
-        if rare && edge.loss < bulk.0 {
+        if edge.loss < bulk.0 {
             // A wide cell of rare losses does not reach into the bulk.
             loss = loss.min(bulk.0);
+        } else if edge.loss < bulk.1 {
+            // Nor does a cell of the bulk reach into them, which would count much of its mass as rare.
+            loss = loss.min(bulk.1);
         }
         if loss >= last.loss {
             return last;

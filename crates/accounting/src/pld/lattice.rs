@@ -150,6 +150,17 @@ impl Lattice {
         }
     }
 
+    /// The loss of no release.
+    pub(crate) fn nothing(tilt: f64, step: f64) -> Self {
+        Self {
+            tilt,
+            origin: 0.0,
+            step,
+            masses: Buffer::from([1.0].as_slice()),
+            log_scale: 0.0,
+        }
+    }
+
     /// The sum of `count` such losses, of a lattice of one point.
     pub(crate) fn repeated(&self, count: u64) -> Self {
         Self {

@@ -118,6 +118,27 @@ impl GaussianMixtures {
         }
     }
 
+    /// The largest loss of this direction, rounded up; `+inf` where there is none.
+    ///
+    /// A mixture without a shift is the noise itself, and the other mixture is at least its own part without a shift, at every outcome.
+    pub(crate) fn max_loss(&self, reversed: bool) -> f64 {
+        let (worst, other) = if reversed {
+            (&self.low, &self.high)
+        } else {
+            (&self.high, &self.low)
+        };
+        if worst.iter().any(|component| component.shift != 0.0) {
+            return f64::INFINITY;
+        }
+        let (kept, moved): (Vec<&Component>, Vec<&Component>) =
+            other.iter().partition(|component| component.shift == 0.0);
+        let sum = |components: Vec<&Component>| -> f64 { components.iter().map(|c| c.probability).sum() };
+        let (kept, moved) = (sum(kept), sum(moved));
+        // PRIVACY: a probability next to 1 holds too few digits of what is missing.
+        let loss = (-kept.ln()).max(-(-moved).ln_1p());
+        loss * (1.0 + 4.0 * f64::EPSILON)
+    }
+
     /// The largest distance between two components.
     pub(crate) fn largest_shift(&self) -> f64 {
         let largest = |components: &[Component]| components.iter().map(|c| c.shift.abs()).fold(0.0, f64::max);

@@ -138,7 +138,7 @@ impl Pair {
     /// The largest loss of this direction; `+inf` where there is none.
     pub(crate) fn max_loss(&self, reversed: bool) -> f64 {
         match self {
-            Pair::Mixtures(_) => f64::INFINITY,
+            Pair::Mixtures(mixtures) => mixtures.max_loss(reversed),
             Pair::Laplace {
                 sampling_probability,
                 scale,

@@ -1,6 +1,6 @@
 //! Epsilon at a delta and delta at an epsilon of composed pairs.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 
 use super::composition::{COARSE, Composition, Solve};
 use super::convolve::Convolution;
@@ -20,15 +20,34 @@ const FINER: f64 = 16.0;
 /// A lower bound looks at so many releases at most. Each one is rounded down, so the windows of more would outgrow the longest transform.
 const MAX_LOWER_RELEASES: u64 = 1 << 34;
 
+/// The largest loss of all releases of a part, in either direction.
+fn largest((pair, count): &(Pair, u64)) -> f64 {
+    *count as f64 * pair.max_loss(false).max(pair.max_loss(true)).max(0.0)
+}
+
 impl Composition {
     /// The sum of the largest losses: the epsilon of basic composition, at delta zero (`+inf` where none is finite).
     fn pure_epsilon(&self) -> f64 {
-        let largest = |(pair, count): &(Pair, u64)| {
-            let loss = pair.max_loss(false).max(pair.max_loss(true)).max(0.0);
-            *count as f64 * loss
-        };
         // Above the sum by more than its rounding errors.
         self.parts.iter().map(largest).sum::<f64>() * (1.0 + 1e-14)
+    }
+
+    /// The pure epsilon of one direction.
+    fn pure_epsilon_of(&self, reversed: bool) -> f64 {
+        let largest = |(pair, count): &(Pair, u64)| *count as f64 * pair.max_loss(reversed).max(0.0);
+        self.parts.iter().map(largest).sum::<f64>() * (1.0 + 1e-14)
+    }
+
+    /// The pure epsilon of the parts that have one, and the other parts; `None` where there are no parts of both kinds.
+    fn beside_pure(&self) -> Option<(f64, Self)> {
+        let (pure, rest): (Vec<_>, Vec<_>) = self
+            .parts
+            .iter()
+            .cloned()
+            .partition(|part| largest(part).is_finite());
+        let (pure, rest) = (Self { parts: pure }, Self { parts: rest });
+        let both = !pure.parts.is_empty() && !rest.parts.is_empty();
+        both.then(|| (pure.pure_epsilon(), rest))
     }
 
     /// Relative accuracy of an upper bound on epsilon.
@@ -233,19 +252,44 @@ impl Composition {
         self.convolution(direction, &outline, bound, accuracy).total()
     }
 
-    pub(super) fn resolve(&self, direction: &Direction, bound: Bound, accuracy: f64, target: Solve) -> f64 {
+    /// The bound of one direction, and true if rounding errors of the transforms are what decides it.
+    fn resolve(&self, direction: &Direction, bound: Bound, accuracy: f64, target: Solve) -> (f64, bool) {
         let outline = direction.outline();
         let mut convolution = self.convolution(direction, &outline, bound, accuracy);
-        let whole = convolution.total().answer(target);
+        let total = convolution.total();
+        let whole = total.answer(target);
         match bound {
-            Bound::Upper => whole,
+            Bound::Upper => (whole, total.is_noisy_at(whole, target)),
             // Where rare losses decide, forgetting all about the others costs less than rounding them.
             Bound::Lower if outline.parted.iter().any(|part| part.rare.is_some()) || !whole.is_finite() => {
                 convolution.forget = true;
-                whole.max(convolution.total().answer(target))
+                (whole.max(convolution.total().answer(target)), false)
             }
-            Bound::Lower => whole,
+            Bound::Lower => (whole, false),
         }
+    }
+
+    /// [`resolve`](Self::resolve) for an upper bound, again from its answer where rounding errors decide because it lies far below the losses
+    /// that were taken to do so.
+    fn resolve_upper(&self, direction: &Direction, accuracy: f64, target: Solve) -> (f64, bool) {
+        /// More looks are not worth their time.
+        const LOOKS: usize = 3;
+        let mut direction = direction.clone();
+        let (mut answer, mut is_noisy) = self.resolve(&direction, Bound::Upper, accuracy, target);
+        for _ in 0..LOOKS {
+            let off = (direction.epsilon - answer) * direction.tilt;
+            let may_gain = is_noisy && off > 1.0 && answer > 0.0;
+            if !may_gain || matches!(target, Solve::Epsilon(_)) {
+                break;
+            }
+            direction.epsilon = answer;
+            let (nearer, still) = self.resolve(&direction, Bound::Upper, accuracy, target);
+            if nearer >= answer {
+                break;
+            }
+            (answer, is_noisy) = (nearer, still);
+        }
+        (answer, is_noisy)
     }
 }
 
@@ -259,6 +303,8 @@ struct Looked<'a> {
     closer: [OnceCell<(f64, Direction)>; 2],
     /// A coarse upper bound of the second direction.
     second: OnceCell<f64>,
+    /// True if rounding errors of the transforms are what decides an upper bound.
+    is_noisy: Cell<bool>,
 }
 
 impl<'a> Looked<'a> {
@@ -269,6 +315,7 @@ impl<'a> Looked<'a> {
             directions: composition.directions(target),
             closer: Default::default(),
             second: OnceCell::new(),
+            is_noisy: Cell::new(false),
         }
     }
 
@@ -285,14 +332,51 @@ impl<'a> Looked<'a> {
 
     fn resolve(&self, index: usize, bound: Bound, accuracy: f64) -> f64 {
         let closer = &self.closer(index).1;
-        self.composition.resolve(closer, bound, accuracy, self.target)
+        let (resolved, is_noisy) = match bound {
+            Bound::Upper => self.composition.resolve_upper(closer, accuracy, self.target),
+            Bound::Lower => self.composition.resolve(closer, bound, accuracy, self.target),
+        };
+        if is_noisy {
+            self.is_noisy.set(true);
+        }
+        resolved.min(self.pure(index))
     }
 
     fn upper(&self, accuracy: f64) -> f64 {
-        self.larger(|index| {
+        let whole = self.larger(|index| {
             self.resolve(index, Bound::Upper, accuracy)
                 .min(self.closer(index).0)
-        })
+        });
+        whole.min(self.beside_pure())
+    }
+
+    /// An upper bound where rounding errors decide: the parts without a largest loss alone, beside the pure epsilon of the others. (`+inf`
+    /// elsewhere.)
+    ///
+    /// PRIVACY: let `P = P1 x P2`, `Q = Q1 x Q2` with `P1 <= e^a Q1` everywhere. Then
+    /// `(P1 P2 - e^(a + b) Q1 Q2)+ <= P1 (P2 - e^b Q2)+`, whose integral is the delta of the second pair at `b`.
+    fn beside_pure(&self) -> f64 {
+        let parts = self.composition.beside_pure().filter(|_| self.is_noisy.get());
+        let Some((pure, rest)) = parts else {
+            return f64::INFINITY;
+        };
+        match self.target {
+            Solve::LogDelta(log_delta) => (pure + rest.epsilon(Bound::Upper, log_delta)).next_up(),
+            Solve::Epsilon(epsilon) if epsilon > pure => {
+                rest.log_delta(Bound::Upper, (epsilon - pure).next_down())
+            }
+            Solve::Epsilon(_) => f64::INFINITY,
+        }
+    }
+
+    /// The answer of a direction that has a largest loss, where that is all that counts.
+    fn pure(&self, index: usize) -> f64 {
+        let pure = self.composition.pure_epsilon_of(self.directions[index].reversed);
+        match self.target {
+            Solve::LogDelta(_) => pure,
+            Solve::Epsilon(epsilon) if epsilon >= pure => f64::NEG_INFINITY,
+            Solve::Epsilon(_) => 0.0,
+        }
     }
 
     /// The upper bound of this accuracy, even where the coarse one is smaller.
@@ -311,11 +395,15 @@ impl<'a> Looked<'a> {
         if matches!(self.target, Solve::Epsilon(0.0)) {
             return answer;
         }
-        // The other direction is usually the more private one by far: then a coarse bound settles it.
+        // The other direction is usually the more private one by far: then its largest loss or a coarse bound settles it.
+        if self.pure(1) <= answer {
+            return answer;
+        }
         let second = self.second.get_or_init(|| {
             let direction = &self.directions[1];
             self.composition
                 .resolve(direction, Bound::Upper, COARSE, self.target)
+                .0
         });
         if *second <= answer {
             answer
@@ -336,6 +424,22 @@ mod tests {
         let mixtures = GaussianMixtures::new(z, &[(0.0, 1.0 - q), (1.0, q)], &[(0.0, 1.0)]);
         composition.push(Pair::Mixtures(mixtures), count);
         composition
+    }
+
+    /// Nobody who leaves loses more than `-ln(1 - q)` per release.
+    #[test]
+    fn a_direction_with_a_largest_loss_costs_no_more() {
+        for q in [1e-20, 1e-9, 0.3] {
+            let all = poisson(q, 0.4, 7);
+            let largest = all.pure_epsilon_of(true);
+            assert!(largest >= 7.0 * q && largest <= -7.0 * (-q).ln_1p() * (1.0 + 1e-13));
+            assert_eq!(all.pure_epsilon_of(false), f64::INFINITY);
+            let Pair::Mixtures(mixtures) = &all.parts[0].0 else {
+                unreachable!()
+            };
+            let at = |share: f64| mixtures.log_hockey_stick_reversed(share * largest / 7.0, -100.0);
+            assert!(at(1.0) == f64::NEG_INFINITY && at(0.5) > q.ln() - 2.0, "{q}");
+        }
     }
 
     /// The upper bound lies at most `slack`, relative, above the truth, and the lower bound at most `gap` below it.

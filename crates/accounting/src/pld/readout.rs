@@ -10,6 +10,8 @@ use crate::special::LogSum;
 
 /// Rounding errors of sums, relative to delta.
 const ROUNDING: f64 = 1e-10;
+/// Largest relative part of delta that rounding errors of the transforms may add before another split is tried.
+pub(super) const SLIGHT: f64 = 1e-5;
 
 /// A composition as a sum of lattices: one, or one for each number of rare losses.
 pub(crate) struct Total {
@@ -50,6 +52,24 @@ impl Total {
         if log_delta.is_nan() { nothing } else { log_delta }
     }
 
+    /// True if rounding errors of the transforms may be more than a slight part of delta at an answer.
+    pub(super) fn is_noisy_at(&self, answer: f64, target: Solve) -> bool {
+        match target {
+            Solve::LogDelta(log_delta) => self.is_noisy(answer, log_delta),
+            Solve::Epsilon(epsilon) => self.is_noisy(epsilon, answer),
+        }
+    }
+
+    /// True if rounding errors of the transforms may be more than a slight part of this delta at `epsilon`.
+    pub(super) fn is_noisy(&self, epsilon: f64, log_delta: f64) -> bool {
+        let mut sum = LogSum::new();
+        for lattice in &self.lattices {
+            let reach = lattice.highest() - epsilon;
+            sum.add(log_error(lattice, epsilon, self.noise, reach));
+        }
+        sum.get() > log_delta + SLIGHT.ln()
+    }
+
     fn is_sound(&self) -> bool {
         self.lattices.iter().all(Lattice::is_sound)
     }
@@ -62,11 +82,8 @@ impl Total {
         let mut sum = LogSum::new();
         for tail in tails {
             let (lattice, log_delta) = (tail.lattice, tail.log_delta(epsilon));
-            // What a tilted mass error can do to delta at epsilon. Rounding may err either way; what wrapped around
-            // only ever adds.
-            let error = |mass: f64, reach: f64| {
-                mass.ln() + lattice.log_scale - lattice.tilt * epsilon + most_excess(lattice.tilt, reach).ln()
-            };
+            // Rounding may err either way; what wrapped around only ever adds.
+            let error = |mass: f64, reach: f64| log_error(lattice, epsilon, mass, reach);
             let reach = lattice.highest() - epsilon;
             match self.bound {
                 Bound::Upper => {
@@ -170,6 +187,11 @@ impl Total {
             Bound::Lower => low,
         }
     }
+}
+
+/// `ln` of what an error of the tilted mass of a lattice can do to delta at `epsilon`, from losses that exceed it by `reach` at most.
+fn log_error(lattice: &Lattice, epsilon: f64, mass: f64, reach: f64) -> f64 {
+    mass.ln() + lattice.log_scale - lattice.tilt * epsilon + most_excess(lattice.tilt, reach).ln()
 }
 
 /// The largest `e^{-tilt u} (1 - e^{-u})` at `0 <= u <= reach`: the most that a mass of 1, tilted at epsilon, adds to delta from a loss that

@@ -13,8 +13,8 @@ use crate::special::LogSum;
 pub(crate) const EXPECTED: f64 = 1e-4;
 /// More than so many rare losses at once have no term of their own.
 const MAX_RARE: u64 = 8;
-/// Compositions of fewer releases are not parted.
-const MIN_RELEASES: u64 = 64;
+/// Compositions of fewer releases are parted only where they have to be.
+pub(super) const MIN_RELEASES: u64 = 64;
 /// Share of the range of losses that has to be rare for a lattice so much shorter to be worth the terms.
 pub(super) const WORTH: f64 = 0.6;
 /// Terms whose Chernoff bound is so far below delta need not be computed.
@@ -93,9 +93,6 @@ impl Parted {
     /// Parts the losses so that at most `expected` of the releases have a rare one, in the mean, and more than are
     /// followed have a mass of `e^log_mass` at most; if a share of `worth` of their range is rare.
     pub(crate) fn new(probe: &Probe, releases: u64, expected: f64, log_mass: f64, worth: f64) -> Self {
-        if releases < MIN_RELEASES {
-            return Self::whole(probe, releases);
-        }
         // (T w)^k / k! at k = MAX_RARE + 1 is what is left out.
         let expected = expected.min(((log_mass + log_factorial(MAX_RARE + 1)) / (MAX_RARE + 1) as f64).exp());
         let (lowest, highest) = probe.reach();
@@ -108,7 +105,8 @@ impl Parted {
         let log_expected = (mass * releases as f64).ln();
         let max_rare = (1..MAX_RARE)
             .find(|max_rare| log_more(*max_rare, log_expected) <= log_mass)
-            .unwrap_or(MAX_RARE);
+            .unwrap_or(MAX_RARE)
+            .min(releases);
         let (bulk, rare) = probe.parted(threshold);
         Self {
             threshold,
@@ -122,6 +120,9 @@ impl Parted {
 
     /// `ln` of a bound on the mass of more rare losses than are followed, when one has the mass `mass`.
     pub(crate) fn log_more(&self, mass: f64) -> f64 {
+        if self.max_rare == self.releases {
+            return f64::NEG_INFINITY;
+        }
         log_more(self.max_rare, (mass * self.releases as f64).ln())
     }
 
@@ -131,7 +132,8 @@ impl Parted {
             return Vec::new();
         };
         let releases = self.releases as f64;
-        let tilts: Vec<(f64, f64, f64)> = (-6..=8)
+        // Bulk losses that are cut off far below epsilon are bounded by the largest tilts only.
+        let tilts: Vec<(f64, f64, f64)> = (-6..=24)
             .map(|power| best_tilt * 1.5f64.powi(power))
             .map(|tilt| (tilt, self.bulk.cumulant(tilt), rare.cumulant(tilt)))
             .collect();

@@ -8,7 +8,8 @@ use super::composition::{COARSE, Composition, MIN_LOG_DELTA, Solve};
 use super::discretize::Bound;
 use super::loss_range::Probe;
 use super::pair::Pair;
-use super::tail_split::{EXPECTED, Parted, Term, WORTH};
+use super::readout::SLIGHT;
+use super::tail_split::{EXPECTED, MIN_RELEASES, Parted, Term, WORTH};
 use crate::search::minimum;
 
 /// A tilt times the largest loss of a release beyond which no more is gained.
@@ -21,8 +22,8 @@ const LOG_SHARE: f64 = -6.0;
 /// Rounding error of the transforms relative to the tilted mass, for each release: every level multiplies the errors of
 /// those below by its sixteen releases.
 pub(super) const NOISE: f64 = 16.0 * f64::EPSILON;
-/// Largest relative part of delta that rounding errors may add before another split is tried.
-const SLIGHT: f64 = 1e-5;
+/// The expected numbers of rare losses that are tried then: these powers of delta.
+const RARE_POWERS: [f64; 8] = [0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 
 /// `ln` of the mass that may be counted as lost, relative to delta. A smaller share is given up where delta is large, and the tilt small.
 pub(super) fn spare(log_delta: f64) -> f64 {
@@ -79,29 +80,46 @@ impl Direction {
             return self.tilted(self.probes.iter().map(whole).collect());
         };
         let parted = |expected: f64, worth: f64| {
-            self.tilted(vec![Parted::new(probe, *count as u64, expected, log_mass, worth)])
+            self.in_passes(vec![Parted::new(probe, *count as u64, expected, log_mass, worth)])
         };
+        let mut best = if (*count as u64) < MIN_RELEASES {
+            self.tilted(vec![Parted::whole(probe, *count as u64)])
+        } else {
+            parted(EXPECTED, WORTH)
+        };
+        if best.log_share() >= self.enough() {
+            return best;
+        }
         // Where no tilt brings the mass to the losses that decide, fewer losses are rare, until those that are decide.
-        let enough = (NOISE * count / SLIGHT).ln();
-        let mut best = parted(EXPECTED, WORTH);
-        for log_expected in [0.0, 0.5, 0.75, 0.9].map(|share| share * self.log_delta) {
-            if best.log_share() >= enough {
-                break;
-            }
+        for log_expected in RARE_POWERS.map(|share| share * self.log_delta) {
             let other = parted(log_expected.exp().min(EXPECTED), 0.25);
             if other.log_share() > best.log_share() {
                 best = other;
             }
-        }
-        // Bulk losses alone may need another tilt than those beside rare ones.
-        if best.log_share() < enough && best.terms.len() > 1 {
-            let max_rare = best.terms.len() as u64 - 1;
-            let passes = [0..=0, 1..=max_rare].map(|rare| self.pass(&best.parted, &best.terms, rare));
-            if passes.iter().all(|pass| pass.log_share > best.log_share()) {
-                best.passes = passes.into();
+            if best.log_share() >= self.enough() {
+                break;
             }
         }
         best
+    }
+
+    /// `ln` of the share of the tilted mass below which rounding errors may add more than is slight.
+    fn enough(&self) -> f64 {
+        let releases: f64 = self.probes.iter().map(|(_, count)| count).sum();
+        (NOISE * releases / SLIGHT).ln()
+    }
+
+    /// One pass over all terms, or two: bulk losses alone may need another tilt than those beside rare ones.
+    fn in_passes(&self, parted: Vec<Parted>) -> Outline {
+        let mut outline = self.tilted(parted);
+        if outline.log_share() < self.enough() && outline.terms.len() > 1 {
+            let max_rare = outline.terms.len() as u64 - 1;
+            let passes = [0..=0, 1..=max_rare].map(|rare| self.pass(&outline.parted, &outline.terms, rare));
+            if passes.iter().all(|pass| pass.log_share > outline.log_share()) {
+                outline.passes = passes.into();
+            }
+        }
+        outline
     }
 
     fn tilted(&self, parted: Vec<Parted>) -> Outline {
@@ -136,14 +154,20 @@ impl Direction {
         };
         // Chernoff's tilt is too small where rare losses spoil it: the slope found since may be the better one.
         let steepest = self.tilt.max(1.25 * self.steepness);
-        let shares: Vec<(f64, f64)> = (0..=20)
+        let mut shares: Vec<(f64, f64)> = (0..=20)
             .map(|twentieth| 0.05 * f64::from(twentieth) * steepest)
             .map(|tilt| (tilt, log_share(tilt)))
             .collect();
-        let best = shares
-            .iter()
-            .map(|share| share.1)
-            .fold(f64::NEG_INFINITY, f64::max);
+        let largest = |shares: &[(f64, f64)]| {
+            let shares = shares.iter().map(|share| share.1);
+            shares.fold(f64::NEG_INFINITY, f64::max)
+        };
+        if largest(&shares) < self.enough() {
+            // Losses that are cut off far below epsilon bear, and ask for, a tilt that is steeper by far.
+            let steeper = (1..=32).map(|power| 1.25f64.powi(power) * steepest);
+            shares.extend(steeper.map(|tilt| (tilt, log_share(tilt))));
+        }
+        let best = largest(&shares);
         // Where even the best tilt leaves little there, because rare large losses take the mass, none is nearly as good.
         let enough = LOG_SHARE.min(best - 3.0);
         let found = shares.iter().find(|share| share.1 >= enough);
@@ -169,7 +193,10 @@ impl Composition {
             first = first.min(here);
             let (epsilon, log_delta, near) = match target {
                 Solve::LogDelta(log_delta) => {
-                    let near = (first - closer.epsilon).abs() <= 0.2 * first;
+                    let off = (first - closer.epsilon).abs();
+                    // A tilt that suits losses further out leaves the mass of those that decide to rounding errors.
+                    let near =
+                        off <= 0.2 * first && !(off * closer.tilt > 1.0 && coarse.is_noisy(here, log_delta));
                     (first, log_delta, near)
                 }
                 // What was assumed too large hides what is smaller; what was assumed too small costs little.
