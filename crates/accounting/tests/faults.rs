@@ -587,6 +587,44 @@ fn f10_fewer_rounds_beside_a_stated_guarantee_never_cost_more() {
     );
 }
 
+/// The cut cohort was stated to cost 614.03 beside the other events, and the whole population 613.07.
+#[test]
+fn f10_a_cohort_beside_a_large_stated_guarantee_never_costs_more_than_everybody() {
+    let spent = |event: Event| {
+        let events = [
+            (
+                Event::Binomial {
+                    trials: 695_241,
+                    success_probability: 0.391_071_886_894_592_5,
+                    shift: 2,
+                },
+                1,
+            ),
+            (
+                Event::ApproximateDp {
+                    epsilon: Epsilon::new(40.863_035_705_007_23).unwrap(),
+                    delta: None,
+                },
+                15,
+            ),
+            (event, 13),
+        ];
+        under(Adjacency::AddOrRemoveOne, &events, 2.457_621_562_159_481e-134)
+    };
+    let z = 18_042.520_006_648_017;
+    let some = spent(Event::TruncatedPoissonGaussian {
+        population: 84_709_622,
+        sampling_probability: SamplingProbability::new(1.112_213_399_733_081_3e-6).unwrap(),
+        max_cohort_size: 94,
+        noise_multiplier: noise(z),
+    });
+    let all = spent(Event::Gaussian {
+        noise_multiplier: noise(0.5 * z),
+    });
+    assert!(some <= all * (1.0 + 1e-9), "{some} {all}");
+    assert!(some >= 15.0 * 40.863_035_705, "{some}");
+}
+
 /// The search tried up to 27 values of a second each, because the bound jumped by a factor of seven between them, and it ended at a quarter
 /// of the best probability. The values are those of an integral over the one rare loss, good to 1e-4.
 #[test]

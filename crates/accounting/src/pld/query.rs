@@ -347,19 +347,25 @@ impl<'a> Looked<'a> {
             self.resolve(index, Bound::Upper, accuracy)
                 .min(self.closer(index).0)
         });
-        whole.min(self.beside_pure())
+        whole.min(self.beside_pure(whole))
     }
 
-    /// An upper bound where rounding errors decide: the parts without a largest loss alone, beside the pure epsilon of the others. (`+inf`
-    /// elsewhere.)
+    /// An upper bound where rounding errors decide, or a first look says that it is the smaller one: the parts without a largest loss alone,
+    /// beside the pure epsilon of the others. (`+inf` elsewhere.)
     ///
     /// PRIVACY: let `P = P1 x P2`, `Q = Q1 x Q2` with `P1 <= e^a Q1` everywhere. Then
     /// `(P1 P2 - e^(a + b) Q1 Q2)+ <= P1 (P2 - e^b Q2)+`, whose integral is the delta of the second pair at `b`.
-    fn beside_pure(&self) -> f64 {
-        let parts = self.composition.beside_pure().filter(|_| self.is_noisy.get());
-        let Some((pure, rest)) = parts else {
+    fn beside_pure(&self, whole: f64) -> f64 {
+        let Some((pure, rest)) = self.composition.beside_pure() else {
             return f64::INFINITY;
         };
+        let looks_smaller = || match self.target {
+            Solve::LogDelta(_) => pure + rest.directions(self.target)[0].epsilon < whole,
+            Solve::Epsilon(_) => false,
+        };
+        if !self.is_noisy.get() && !looks_smaller() {
+            return f64::INFINITY;
+        }
         match self.target {
             Solve::LogDelta(log_delta) => (pure + rest.epsilon(Bound::Upper, log_delta)).next_up(),
             Solve::Epsilon(epsilon) if epsilon > pure => {
