@@ -108,6 +108,13 @@ impl Recurrent {
         }
     }
 
+    /// Embedding, recurrent layer and projection.
+    ///
+    /// The letters of the formulas: `E` is the embedding; `Wx`, `Wh` and `b` are matrices and bias of the gates, `Wp` and `bp` those of the
+    /// projection. At step `t`, `x_t` are the input vectors, one row per sequence, `i`, `f`, `u` and `o` the gates input, forget, candidate
+    /// and output, `c_t` the cells, `h_t` the hidden states, `r_t` the projected states, and `s_t` is what goes back into the gates: `r_t`
+    /// if they are coupled, else `h_t`. `act` is the hyperbolic tangent for `u` and the logistic function for the others. `X`, `A`, `H` and
+    /// `R` hold the rows of all steps, `A` those of the gates.
     fn forward(&self, rows: u32, steps: u32, carries: bool, calls: &mut Vec<Launch>) {
         let Shape {
             embed,
@@ -123,14 +130,17 @@ impl Recurrent {
         let sequences = room.sequences.min(rows);
         let list = (header::INPUT_IDS, self.shape.unit_norm());
         let embedding = parameter(at.embedding, embed);
+        // X[row] = E[token], divided by its norm in a model of unit norm.
         calls.push(self.gather(count::ALL_ROWS, rows, embed, list, embedding, room.inputs));
         let of_inputs = Extent {
             rows: count::ALL_ROWS,
             cols: gates,
             depth: embed,
         };
+        // A = X Wx
         let arrays = (room.inputs, parameter(at.wx, gates), room.gates);
         calls.push(self.product(rows, &of_inputs, arrays, product::SET, Array::default()));
+        // s_0 and c_0 = what was carried, or 0
         for (a, c, cols) in [
             (room.carried_state, self.states(), fed_back),
             (room.carried_cell, room.cells, hidden),
@@ -143,6 +153,8 @@ impl Recurrent {
             };
             calls.push((Kernel::FirstStates, u64::from(sequences) * u64::from(cols), call));
         }
+        // (i, f, u, o)_t = act(x_t Wx + s_{t-1} Wh + b)
+        // c_t = f c_{t-1} + i u, where i = 1 - f if the gates are coupled; h_t = o tanh(c_t); and then r_t = h_t Wp
         for step in 0..steps {
             let mut push = |(kernel, threads, call)| calls.push((kernel, threads, Call { step, ..call }));
             // First states that are not carried are zero. Whether they are is a setting of the run, so it is the same for every slot.
@@ -183,6 +195,7 @@ impl Recurrent {
                 push(self.product(sequences, &extent, arrays, product::SET, Array::default()));
             }
         }
+        // R = H Wp + bp
         if let Some(bias) = at.projection_bias {
             let extent = Extent {
                 rows: count::ALL_ROWS,
@@ -340,6 +353,11 @@ impl Recurrent {
     }
 
     /// The step along the gradient. No call before it needs these parameters any more.
+    ///
+    /// The letters of the formulas are those of [`forward`](Self::forward). `dy` is the gradient of `y`, and `dA` that of the gates before
+    /// their activation; `dZ` is that of the logits, times `n_w` in the column of word `w` in a model of unit norm. `k` is minus the learning
+    /// rate, `1^T` adds up the rows of a matrix, `Wo` and `bo` are output matrix and its bias, and `x_j` is the token of row `j`. `n_w` is one
+    /// over the norm of the vector of a word, or 1.
     fn update(&self, rows: u32, learning_rate: f32, calls: &mut Vec<Launch>) {
         let Shape {
             vocab,
@@ -355,6 +373,7 @@ impl Recurrent {
         let room = &self.room;
         let factor = -learning_rate;
         let projected = room.projected.after_rows(room.sequences);
+        // S[row] = s_{t-1} of the row's sequence
         calls.push(self.gather(
             count::ALL_ROWS,
             rows,
@@ -374,6 +393,7 @@ impl Recurrent {
                 self.product(rows, &extent, arrays, product::ADD_SCALED, Array::default());
             calls.push((kernel, threads, Call { factor, ..call }));
         };
+        // Wp += k H^T dR
         step(
             hidden,
             projection,
@@ -381,9 +401,12 @@ impl Recurrent {
             room.projected_gradient,
             at.projection,
         );
+        // Wh += k S^T dA
         step(fed_back, gates, room.past, room.gates, at.wh);
+        // Wx += k X^T dA
         step(embed, gates, room.inputs, room.gates, at.wx);
         if let Head::Dense { matrix, .. } = head {
+            // Wo += k R^T dZ
             step(projection, vocab, projected, room.logits, matrix);
         }
         let mut sums = |a, cols: u32, to| {
@@ -398,10 +421,13 @@ impl Recurrent {
             calls.push((Kernel::AddColumnSums, u64::from(cols), call));
         };
         if let Some(bias) = at.projection_bias {
+            // bp += k 1^T dR
             sums(room.projected_gradient, projection, bias);
         }
+        // b += k 1^T dA
         sums(room.gates, gates, at.bias);
         if let Head::Dense { bias, .. } = head {
+            // bo += k 1^T dZ
             sums(room.logits, vocab, bias);
         }
         let embedding = parameter(at.embedding, embed);
@@ -414,6 +440,7 @@ impl Recurrent {
         };
         let threads = u64::from(rows) * u64::from(embed);
         if let Head::Dense { .. } = head {
+            // E[x_j] += k dx_j, for every row j
             let call = Call {
                 factor,
                 c: embedding,
@@ -427,14 +454,17 @@ impl Recurrent {
             cols: projection,
             depth: count::ALL_ROWS,
         };
+        // G = dZ^T R
         let arrays = (room.logits.turned(), projected, room.word_gradient);
         calls.push(self.product(vocab, &of_words, arrays, product::SET, Array::default()));
+        // G[x_j] += n_{x_j} dx_j, for every row j
         let call = Call {
             factor: 1.0,
             c: room.word_gradient,
             ..scatter
         };
         calls.push((Kernel::Scatter, threads, call));
+        // E_w += k (G_w - u_w (u_w . G_w)) with u_w = n_w E_w in a model of unit norm, else E_w += k G_w
         let call = Call {
             rows: vocab,
             cols: embed,

@@ -11,6 +11,7 @@ mod calls;
 mod circles;
 mod documents;
 mod expectations;
+mod formulas;
 mod gpu_word;
 mod module;
 mod mutants;
@@ -25,6 +26,7 @@ pub use documents::{
     unknown_names,
 };
 pub use expectations::empty_expectations;
+pub use formulas::loops_without_formulas;
 pub use gpu_word::devices;
 pub use module::{Module, read_crate};
 pub use mutants::{Edit, Mutant, Mutants};

@@ -12,6 +12,8 @@ use syn::{Attribute, Block, ImplItem, Item, Meta, Stmt, TraitItem};
 pub struct Source {
     /// Path of the file.
     pub path: PathBuf,
+    /// Text of the file, with all that the syntax leaves out.
+    pub text: String,
     /// Syntax of the file, without items under `#[cfg(test)]` or `#[cfg(all(test, ..))]`.
     pub file: syn::File,
 }
@@ -46,6 +48,7 @@ impl Source {
         WithoutTests.visit_file_mut(&mut file);
         Self {
             path: path.to_owned(),
+            text: text.to_owned(),
             file,
         }
     }

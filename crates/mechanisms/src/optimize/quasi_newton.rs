@@ -22,6 +22,9 @@ const FLAT: f64 = 1e-10;
 ///
 /// `value_and_gradient(point, gradient)` returns the value and writes the gradient. A value that is not a number ends a
 /// line search as a large one would.
+///
+/// The letters of the formulas: `x` is the point, `f` the function, `g` its gradient, `H` the estimate of the inverse Hessian, `d` the
+/// direction of a step and `l` its length in units of `d`.
 pub(crate) fn minimise(
     point: &mut [f64],
     bound: f64,
@@ -36,6 +39,9 @@ pub(crate) fn minimise(
     let (mut trial, mut trial_gradient) = (vec![0.0; size], vec![0.0; size]);
     let (mut direction, mut step, mut change) = (vec![0.0; size], vec![0.0; size], vec![0.0; size]);
     let mut idle = 0;
+    // d = -H g in the free variables, and x' = clamp(x + l d)
+    // A length l is sought with f(x') <= f(x) + 1e-4 g . (x' - x) and g(x') . d >= 0.9 g . d.
+    // H = V^T H V + s s^T / (s . c), with s = x' - x, c = g(x') - g and V = 1 - c s^T / (s . c)
     for _ in 0..MAX_ITERATIONS {
         let free: Vec<bool> = point
             .iter()

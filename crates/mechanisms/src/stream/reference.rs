@@ -83,6 +83,10 @@ pub(crate) fn samples() -> Vec<(&'static str, Recurrence)> {
 pub(crate) const SAMPLE_ROUNDS: usize = 64;
 
 /// Row `t` holds the weight of every row of `Z` in the noise of round `t`; there are twice as many rows of `Z` as rounds.
+///
+/// The letters of the formulas: `z_t` is row `t` of `Z`, `n_t` the noise of round `t`, and `y_t` that before its factor `f_t`, which is 1
+/// where there is none. Buffer `S_j` has the decay complement `d_j` and the output `w_j`. `c_i` are coefficients, `C` has the entries of
+/// `Rows`, `B` those of `Dense`; `g_t` and `w_h` are the diagonal and the weights of `Blocks`.
 pub(crate) fn matrix(recurrence: &Recurrence, rounds: usize) -> Vec<Vec<f64>> {
     let width = 2 * rounds;
     let unit = |t: usize| {
@@ -100,6 +104,7 @@ pub(crate) fn matrix(recurrence: &Recurrence, rounds: usize) -> Vec<Vec<f64>> {
             scale,
         } => {
             let mut state = vec![vec![0.0; width]; output.len()];
+            // y_t = z_t - sum_j w_j S_j, then S_j = (1 - d_j) S_j + y_t; n_t = f_t y_t
             for t in 0..rounds {
                 let mut y = unit(t);
                 for (state, weight) in state.iter().zip(output) {
@@ -114,6 +119,7 @@ pub(crate) fn matrix(recurrence: &Recurrence, rounds: usize) -> Vec<Vec<f64>> {
         }
         Recurrence::Bands { coefficients, scale } => {
             let mut earlier: Vec<Vec<f64>> = Vec::new();
+            // y_t = (z_t - sum_{i>=1} c_i y_{t-i}) / c_0; n_t = f_t y_t
             for t in 0..rounds {
                 let mut y = unit(t);
                 for i in 1..coefficients.len().min(t + 1) {
@@ -124,6 +130,7 @@ pub(crate) fn matrix(recurrence: &Recurrence, rounds: usize) -> Vec<Vec<f64>> {
             }
         }
         Recurrence::Rows { bands, entries } => {
+            // n_t = (z_t - sum_{i>=1} C_{t,t-i} n_{t-i}) / C_{t,t}
             for t in 0..rounds {
                 let mut y = unit(t);
                 for i in 1..(*bands).min(t + 1) {
@@ -133,6 +140,7 @@ pub(crate) fn matrix(recurrence: &Recurrence, rounds: usize) -> Vec<Vec<f64>> {
             }
         }
         Recurrence::Taps { coefficients, scale } => {
+            // n_t = f_t sum_i c_i z_{t-i}
             for t in 0..rounds {
                 let mut row = vec![0.0; width];
                 for i in 0..coefficients.len().min(t + 1) {
@@ -142,6 +150,7 @@ pub(crate) fn matrix(recurrence: &Recurrence, rounds: usize) -> Vec<Vec<f64>> {
             }
         }
         Recurrence::Dense { entries, .. } => {
+            // n_t = sum_{s<=t} B_{t,s} z_s
             for t in 0..rounds {
                 let mut row = vec![0.0; width];
                 row[..=t].copy_from_slice(&entries[t * (t + 1) / 2..][..=t]);
@@ -152,6 +161,7 @@ pub(crate) fn matrix(recurrence: &Recurrence, rounds: usize) -> Vec<Vec<f64>> {
             let mut begins = vec![0];
             begins.extend(restarts.iter().copied().filter(|&restart| restart < rounds));
             begins.push(rounds);
+            // n_t = H_k - H_{k-1}, where t is leaf k of its tree, from 1; H_k is the estimate of the sum of k leaves, and H_0 = 0.
             for pair in begins.windows(2) {
                 let mut before = vec![0.0; width];
                 for t in 1..=pair[1] - pair[0] {
@@ -169,6 +179,7 @@ pub(crate) fn matrix(recurrence: &Recurrence, rounds: usize) -> Vec<Vec<f64>> {
             weights,
         } => {
             let mut weights = weights.iter();
+            // n_t = g_t z_t - sum_h w_h N_h, over the set bits h of the leaf; N_h = sum of n_s over the next 2^h rounds of the block.
             for (t, factor) in diagonal.iter().enumerate().take(rounds) {
                 let mut row = times(&unit(t), *factor);
                 let leaf = t % leaves;

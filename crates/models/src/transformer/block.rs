@@ -336,6 +336,11 @@ impl<T: Scalar> Block<T> {
 
     /// Turns `gradient`, that of the block's output, into that of its input, and writes those of its products, and of gains
     /// and biases. `finished(kept, gradients, run)` is called after each run of sequences.
+    ///
+    /// The letters of the formulas: `dy`, `dm` and `dx` are the gradients of the residual stream behind the block, between its halves and
+    /// before it. `dQ`, `dO`, `dU` and `dD` are those of the outputs of the products with `Wqkv`, `Wo`, `Wup` and `Wdown`. A function takes
+    /// a gradient back: `A` through attention with rotation and norms of heads, `F` through the activation, `L1` and `L2` through the norms
+    /// before the halves, `N1` and `N2` through those of the outputs of attention and feed-forward layer, if there are any.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn backward(
         &mut self,
@@ -353,10 +358,14 @@ impl<T: Scalar> Block<T> {
         let [attended_width, triple_width, up_width] = self.widths();
         let (isa, norm, of) = (self.isa, self.norm, |range: &Range<usize>| &params[range.clone()]);
         let panels = [&mut self.qkv, &mut self.o, &mut self.up, &mut self.down];
+        // panels = W^T, of each of the four matrices.
         for (panels, (place, input, output)) in panels.into_iter().zip(tensors.matrices(self.sizes)) {
             panels.pack_transposed(isa, of(place), input, output);
         }
         let line = tensors.vectors_len();
+        // dD = N2(dy), dU = F(dD Wdown^T), dm = dy + L2(dU Wup^T)
+        // dO = N1(dm), dQ = A(dO Wo^T), dx = dm + L1(dQ Wqkv^T)
+        // A bias gets the sum of the rows of the gradient of its product.
         for sequences in rows.chunks(CHUNK) {
             let span = rows.span(&sequences);
             let narrow = by(&span, width);

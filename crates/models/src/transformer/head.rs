@@ -215,6 +215,10 @@ impl<T: Scalar> Head<T> {
     }
 
     /// Turns exponentials into gradients of logits, and these into gradients of states and output matrix.
+    ///
+    /// The letters of the formulas: `M_w` is the row of word `w` in the output matrix. Row `j` has the state `s_j`, the target `y_j`, the
+    /// weight `a_j`, the largest logit `m_j` and the sum of exponentials `sum_j`. `z_wj` is the logit after the cap, `c_wj` the slope of the
+    /// cap or 1, and `g_wj` the gradient of the logit before it. `[y_j = w]` is 1 if the words are equal and else 0.
     #[allow(clippy::too_many_arguments)]
     fn gradients(
         &mut self,
@@ -242,6 +246,9 @@ impl<T: Scalar> Head<T> {
             }
             Output::Frozen => {}
         }
+        // g_wj = a_j (exp(z_wj - m_j) / sum_j - [y_j = w]) c_wj
+        // ds_j = sum_w g_wj M_w
+        // dM_w += sum_j g_wj s_j; or, per sequence, K_ij += sum_w g_wi g_wj for j <= i.
         for (number, words) in self.blocks().enumerate() {
             let block_maximum = &self.block_maximum[number * lanes..][..lanes];
             if number == 0 || *block_maximum != self.block_maximum[(number - 1) * lanes..][..lanes] {
@@ -304,6 +311,7 @@ impl<T: Scalar> Head<T> {
         }
         if let Output::Norms { gram, grams, squares } = then {
             let mut start = 0;
+            // |dM|^2 = |sum_i g_i s_i^T|^2 = sum_ij K_ij (s_i . s_j)
             for sequence in run.clone() {
                 let range = rows.range(sequence);
                 let own = &grams[start..start + range.len().pow(2)];

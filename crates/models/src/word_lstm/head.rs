@@ -126,6 +126,11 @@ impl<T: Scalar> Head<T> {
 
     /// Forward pass and gradient of the projected states `[rows, projection]`; leaves what [`accumulate`](Self::accumulate)
     /// needs.
+    ///
+    /// The letters of the formulas: `V_w` is the output vector of word `w`, `b_w` its bias, `n_w` one over its norm in a model of unit
+    /// norm; without them they are 0 and 1. `r_j` is the projected state of row `j` and `y_j` its target. `m_j`, `sum_j` and `D_j` are the
+    /// largest logit so far, and relative to it the sum of exponentials and the sum of output vectors weighted by them. With the weight
+    /// `a_j` of a row, [`finish`](Self::finish) makes the gradient from them: `dr_j = a_j (D_j / sum_j - n_y V_y)` with `y = y_j`.
     pub(crate) fn forward_backward(
         &mut self,
         params: &[T],
@@ -155,6 +160,9 @@ impl<T: Scalar> Head<T> {
         self.gradient[..rows * projection].fill(T::ZERO);
         let mut by_target = Cursor(0);
 
+        // z_wj = n_w V_w . r_j + b_w, and m_j = max(m_j, z_wj)
+        // e_wj = exp(z_wj - m_j), sum_j += sum_w e_wj, D_j += sum_w e_wj n_w V_w
+        // Where m_j rises from m to m', sum_j and D_j are multiplied by exp(m - m') first. The target y of row j leaves n_y V_y.
         for start in (0..vocab).step_by(BLOCK) {
             let block = start..vocab.min(start + BLOCK);
             let count = block.len();
@@ -298,6 +306,9 @@ impl<T: Scalar> Head<T> {
 
     /// Adds `factor` times the gradients of embedding and output to the target, from the exponentials of the last
     /// [`forward_backward`](Self::forward_backward) and the gradient of the input vectors.
+    ///
+    /// The letters of the formulas are those of `forward_backward`. `k` is the factor, `[y = w]` is 1 if the words are equal and else 0,
+    /// `x_j` is the input token of row `j`, `dx_j` the gradient of its input vector, and `E` an embedding that is no output matrix.
     pub(crate) fn accumulate(
         &mut self,
         target: &mut UpdateTarget<'_, T>,
@@ -313,6 +324,10 @@ impl<T: Scalar> Head<T> {
         let (isa, rows, unit_norm) = (self.isa, batch.rows(), self.unit_norm());
         let lanes = rows.next_multiple_of(LANES);
         let (mut by_target, mut by_input) = (Cursor(0), Cursor(0));
+        // p_wj = exp(z_wj - m_j) / sum_j
+        // G_w = n_w sum_j a_j (p_wj - [y_j = w]) r_j, and in a tied model G_w += n_w sum_{j: x_j = w} dx_j
+        // V_w += k (G_w - u_w (u_w . G_w)) with u_w = n_w V_w in a model of unit norm, otherwise V_w += k G_w
+        // b_w += k sum_j a_j (p_wj - [y_j = w])
         for start in (0..vocab).step_by(BLOCK) {
             let block = start..vocab.min(start + BLOCK);
             let count = block.len();
@@ -430,6 +445,7 @@ impl<T: Scalar> Head<T> {
         if self.output == Output::Dense {
             let embed = self.dimensions.embed;
             let embedding = &mut target.slice()[tensors.embedding.clone()];
+            // E[x_j] += k dx_j
             for (row, &token) in batch.inputs.iter().enumerate() {
                 let line = &input_gradient[row * embed..][..embed];
                 add_scaled(

@@ -98,6 +98,12 @@ impl<T: Scalar> Recurrence<T> {
     }
 
     /// Runs embedding, recurrent layer and projection over the batch.
+    ///
+    /// The letters of the formulas: `E` is the embedding; `Wx`, `Wh` and `b` are matrices and bias of the gates, `Wp` and `bp` those of
+    /// the projection. At step `t`, `x_t` are the input vectors, one row per sequence, `i`, `f`, `u` and `o` the gates input, forget,
+    /// candidate and output, `c_t` the cells, `h_t` the hidden states, `r_t` the projected states, and `s_t` is what goes back into the
+    /// gates: `h_t` in the LSTM, `r_t` in the CIFG. `act` is the hyperbolic tangent for `u` and the logistic function for the others.
+    /// `X`, `H` and `R` hold the rows of all steps.
     pub(crate) fn forward(
         &mut self,
         params: &[T],
@@ -118,6 +124,7 @@ impl<T: Scalar> Recurrence<T> {
         self.carried = carry;
         self.starts.clear();
         let mut start = 0;
+        // start_t = active_0 + .. + active_{t-1}
         for &active in batch.active {
             self.starts.push(start);
             start += active;
@@ -125,6 +132,7 @@ impl<T: Scalar> Recurrence<T> {
 
         let embedding = &params[tensors.embedding.clone()];
         let unit_norm = output == Output::Tied { unit_norm: true };
+        // X[row] = E[token], divided by its norm in a model of unit norm.
         for (input, &token) in self.inputs.chunks_exact_mut(embed).zip(batch.inputs) {
             let vector = &embedding[token as usize * embed..][..embed];
             if unit_norm {
@@ -186,6 +194,8 @@ impl<T: Scalar> Recurrence<T> {
             Cell::Lstm => cell_forward::<T>,
             Cell::Cifg => coupled_forward::<T>,
         };
+        // (i, f, u, o)_t = act(x_t Wx + s_{t-1} Wh + b)
+        // c_t = f c_{t-1} + i u, where i = 1 - f in the CIFG; h_t = o tanh(c_t); and r_t = h_t Wp in the CIFG.
         for (step, &active) in batch.active.iter().enumerate() {
             let start = self.starts[step];
             // Initial states stand in front, so the rows of a step begin `sequences` later in `hidden`, `cell` and
@@ -230,6 +240,7 @@ impl<T: Scalar> Recurrence<T> {
         if cell == Cell::Lstm {
             let bias = &params[tensors.projection_bias.clone()];
             let projected = &mut self.projected[sequences * projection..(sequences + rows) * projection];
+            // R = H Wp + bp: each row starts as `bp`, and the product below is added.
             for row in projected.chunks_exact_mut(projection) {
                 row.copy_from_slice(bias);
             }

@@ -8,6 +8,7 @@ mod circles;
 mod documents;
 mod expectations;
 mod fail_points;
+mod formulas;
 mod front_pages;
 mod gpu_word;
 mod habits;

@@ -123,6 +123,11 @@ pub(super) fn error(
 ///
 /// Between participation `s` and the next one, `u` rounds after it, the column is `sum_j omega_j E_sj theta_j^(u - 1)`
 /// with `E_sj = sum_{q <= s} theta_j^(q gap)`; in the round of the participation it is one more.
+///
+/// The letters of the formulas: `g` is the gap, `theta_j = e^-lambda_j` the decay of buffer `j`, `r_j` its residue and `w_j` its output
+/// scale, `omega_j` above. `E_j` is `E_sj` of the participation at hand, `E'_j` its derivative in `lambda_j`; `P` and `Q` add up products
+/// over the participations before the last one, after which `l` rounds follow. `T` is the squared sensitivity, from 1 on for the first
+/// participation, and `L = ln(T) / 2` is returned.
 pub(super) fn sensitivity(
     chain: &Interlaced,
     residues: &Places,
@@ -138,6 +143,7 @@ pub(super) fn sensitivity(
     let zero: Places = [0.0; SIZE];
     let (mut scale, mut decay, mut arrival) = (zero, zero, zero);
     let (mut sum, mut slope) = (zero, zero);
+    // w_j = r_j theta_j, and E_j = 1
     for j in 0..buffers {
         let log = chain.logs[place(j)];
         scale[j] = residues[place(j)] * (-log).exp();
@@ -149,6 +155,9 @@ pub(super) fn sensitivity(
     let mut pair_slopes = pairs;
     let mut total = 1.0;
     let (mut by_scale, mut by_own) = (zero, zero);
+    // P_ij += E_i E_j, and Q_ij += E'_i E_j
+    // a = 1 + sum_j w_j theta_j^(g-1) E_j, and T += a^2
+    // E'_j = theta_j^g (E'_j - g E_j), then E_j = 1 + theta_j^g E_j
     for _ in 1..max_par {
         for i in 0..buffers {
             for j in 0..buffers {
@@ -168,12 +177,14 @@ pub(super) fn sensitivity(
     }
     let factors = |terms: f64| {
         let mut factors = [Factor::default(); SIZE];
+        // factor_j = (lambda_j, 1 - theta_j, 1 - theta_j^n), for n terms.
         for (j, factor) in factors.iter_mut().enumerate().take(buffers) {
             *factor = Factor::new(chain.logs[place(j)], terms);
         }
         factors
     };
     let (inner, tail) = (factors(between), factors(last));
+    // T += sum_ij w_i w_j (P_ij sum_{k<g-1} (theta_i theta_j)^k + E_i E_j sum_{k<l} (theta_i theta_j)^k)
     for i in 0..buffers {
         for j in 0..buffers {
             let mut add = |(geometric, by_exponent): (f64, f64), both: f64, one: f64| {
@@ -199,6 +210,8 @@ pub(super) fn sensitivity(
         }
     }
     let half = 0.5 / total;
+    // dL/d(ln r_j) = w_j T_w / (2 T), where T_w = dT/dw_j
+    // dL/dlambda_j = (T_lambda - w_j T_w) / (2 T), where T_lambda = dT/dlambda_j at fixed w_j
     for j in 0..buffers {
         let by_log_scale = half * scale[j] * by_scale[j];
         by_residue[place(j)] += by_log_scale;

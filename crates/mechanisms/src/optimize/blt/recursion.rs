@@ -39,6 +39,11 @@ impl Iterates {
 
     /// Logarithm of the error; gradients with respect to the logarithms of the chain's residues from place 0, to the
     /// chain, and to every factor of `scale` (one per round), each added up.
+    ///
+    /// The letters of the formulas are those of this module's page, with `D` and `rho` for factor and rate of the round at hand. `e_t` is
+    /// its noise without the factor, `c_i` are the coefficients of the inverse, `w_j` and `r_j` output and residue of the inverse's buffer
+    /// `j`, `tau_j = e^-lambda_j` its decay. Before a round, `V_j` and `S_j` are the covariances of its buffer with `v_{t-1}` and `s_{t-1}`. `L` is
+    /// what the function returns: half the logarithm of the mean of `Var s_t`, or of the largest.
     pub(super) fn error(
         &self,
         chain: &Interlaced,
@@ -63,6 +68,12 @@ impl Iterates {
         rows[..d].fill(1.0);
         let (mut velocity, mut cross, mut iterate, mut noise) = (0.0, 0.0, 0.0, 0.0);
         let mut variances = Vec::with_capacity(rounds);
+        // e_t = z_t + sum_j w_j U_j = sum_i c_i z_{t-i}, with c_0 = 1 and c_i = sum_j w_j tau_j^(i-1)
+        // N = sum_{i<=t} c_i^2 = Var e_t, and P_j = sum_{i<=t} c_i tau_j^i = Cov(e_t, U_j after the round)
+        // a = Cov(s_{t-1}, v_t) = beta k + D sum_j w_j S_j
+        // v = Var v_t = beta^2 v + D (2 beta sum_j w_j V_j + D N)
+        // k = Cov(s_t, v_t) = a + rho v, and Var s_t = Var s_{t-1} + rho (2 a + rho v)
+        // V_j = Cov(v_t, U_j) = beta tau_j V_j + D P_j, and S_j = Cov(s_t, U_j) = tau_j S_j + rho V_j
         for t in 0..rounds {
             let (before, after) = rows.split_at_mut(4 * d * (t + 1));
             let (now, next) = (&mut before[4 * d * t..], &mut after[..4 * d]);
@@ -112,6 +123,12 @@ impl Iterates {
         let (mut back_velocity, mut back_iterate) = (vec![0.0; d], vec![0.0; d]);
         let mut back_power = vec![0.0; d];
         let (mut of_iterate, mut of_cross, mut of_velocity, mut of_noise) = (0.0, 0.0, 0.0, 0.0);
+        // Adjoints, with [x] = dL/dx, of the equations above in reverse:
+        // [a] = [k] + 2 rho [s], [v] += rho [k] + rho^2 [s], [N] += D^2 [v], where [s] is that of Var s_t
+        // [V_j] += rho [S_j], [P_j] += D [V_j], [c_t] = 2 c_t [N] + sum_j tau_j^t [P_j]
+        // [D_t] = [a] sum_j w_j S_j + 2 [v] (beta sum_j w_j V_j + D N) + sum_j P_j [V_j]
+        // [w_j] += D ([a] S_j + 2 beta [v] V_j) + tau_j^(t-1) [c_t]
+        // For the round before: [S_j] = tau_j [S_j] + D [a] w_j, [V_j] = beta (tau_j [V_j] + 2 D [v] w_j), [k] = beta [a], [v] = beta^2 [v].
         for t in (0..rounds).rev() {
             let now = &rows[4 * d * t..4 * d * (t + 1)];
             let powers = &rows[4 * d * (t + 1)..4 * d * (t + 1) + d];
@@ -151,6 +168,7 @@ impl Iterates {
             of_cross = beta * of_along;
             of_velocity *= beta * beta;
         }
+        // dL/d(ln r_j) = w_j [w_j], and dL/dlambda_j = own_j - tau_j ([tau_j] + r_j [w_j]), where own_j is that through the powers.
         for j in 0..d {
             let residue = residues[place(j)];
             by_residue[place(j)] += output[j] * by_output[j];

@@ -235,6 +235,11 @@ impl Shard {
     }
 
     /// Passes rows through all blocks, together with the other threads, and computes the logits that are wanted.
+    ///
+    /// The letters of the formulas: `x` is the residual stream before a block and `m` that between its halves, `q` are queries, keys and
+    /// values; `W` and `b` are matrices and biases. `A` is attention with rotation and norms of heads, `F` the activation, `L1` and `L2` are
+    /// the norms before the halves, and `N1` and `N2` those of the outputs of attention and feed-forward layer, if there are any. Each
+    /// thread computes its own columns of each product, and `gather` brings those of all threads together.
     pub(super) fn pass(&mut self, shared: &Shared, seat: &mut Seat, pass: &Pass) {
         let _guard = seat.guard();
         let (tokens, parts, exact) = (&pass.tokens[..], &pass.parts[..], pass.exact);
@@ -253,6 +258,8 @@ impl Shard {
         let qkv = &mut room.qkv[..rows * qkv_width];
         let attended = &mut room.attended[..rows * attended_width];
         let activated = &mut room.activated[..rows * sizes.inner];
+        // q = L1(x) Wqkv + bqkv, and m = x + N1(A(q) Wo + bo)
+        // x = m + N2(F(L2(m) Wup + bup) Wdown + bdown)
         for (layer, (block, vectors)) in self.blocks.iter().zip(&shared.blocks).enumerate() {
             let [gain, bias] = &vectors.norm1;
             shared.norm.forward(x, gain, bias, normed, stats);

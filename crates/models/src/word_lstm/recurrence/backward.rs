@@ -17,6 +17,9 @@ impl<T: Scalar> Recurrence<T> {
     ///
     /// Where the projected state goes back into the gates, `projected_gradient` comes in as what the output layer sent
     /// back and leaves with the part of the later steps added.
+    ///
+    /// The letters of the formulas are those of [`forward`](Self::forward). `dy` is the gradient of `y`, and `dA_t` that of the gates
+    /// before their activation, in the parts `dA_i`, `dA_f`, `dA_u` and `dA_o`.
     pub(crate) fn backward(
         &mut self,
         params: &[T],
@@ -44,6 +47,7 @@ impl<T: Scalar> Recurrence<T> {
             &mut self.small_panels,
         );
         if cell == Cell::Lstm {
+            // dH = dR Wp^T
             self.project_back(0, rows, projected_gradient);
         }
         if batch.active.len() > 1 {
@@ -55,6 +59,10 @@ impl<T: Scalar> Recurrence<T> {
             Cell::Lstm => cell_backward::<T>,
             Cell::Cifg => coupled_backward::<T>,
         };
+        // dc_t += dh_t o (1 - tanh(c_t)^2), then dc_{t-1} = dc_t f
+        // dA_i = dc_t u i (1 - i), dA_f = dc_t c_{t-1} f (1 - f), dA_u = dc_t i (1 - u^2), dA_o = dh_t tanh(c_t) o (1 - o)
+        // ds_{t-1} += dA_t Wh^T
+        // In the CIFG, dh_t = dr_t Wp^T comes first, and dA_f = dc_t (c_{t-1} - u) f (1 - f).
         for (step, &active) in batch.active.iter().enumerate().rev() {
             let start = self.starts[step];
             if cell == Cell::Cifg {
@@ -86,6 +94,7 @@ impl<T: Scalar> Recurrence<T> {
             }
         }
 
+        // dX = dA Wx^T
         let wx = &params[tensors.wx.clone()];
         pack_panels_transposed(isa, wx, gates, gates, embed, &mut self.small_panels);
         let extent = Extent {
@@ -125,6 +134,9 @@ impl<T: Scalar> Recurrence<T> {
     }
 
     /// Adds `factor` times the gradients of the recurrent layer's and the projection's parameters to `target`.
+    ///
+    /// The letters of the formulas are those of [`backward`](Self::backward). `k` is the factor, `1^T` adds up the rows of a matrix, and
+    /// `S` holds, per row, the state that went into its gates.
     pub(crate) fn accumulate(
         &mut self,
         target: &mut [T],
@@ -143,6 +155,7 @@ impl<T: Scalar> Recurrence<T> {
         let (isa, gates, fed_back) = (self.isa, self.dimensions.gates(), self.dimensions.fed_back());
         let (rows, sequences) = (batch.rows(), batch.sequences());
 
+        // dWp += k H^T dR, and dbp += k 1^T dR
         let states = &self.hidden[sequences * hidden..(sequences + rows) * hidden];
         pack_left(states, hidden, hidden, rows, 0, rows, &mut self.packed_states);
         let extent = Extent {
@@ -168,6 +181,7 @@ impl<T: Scalar> Recurrence<T> {
         // Rows of the first step have no previous state unless it was carried in.
         let first = if self.carried { 0 } else { sequences };
         let depth = rows - first;
+        // S[row] = s_{t-1} of the row's sequence. Rows of step 0 without a carried state are left out, for they are zero.
         for (step, &active) in batch.active.iter().enumerate() {
             if step == 0 && !self.carried {
                 continue;
@@ -184,6 +198,7 @@ impl<T: Scalar> Recurrence<T> {
                 &mut self.packed_states,
             );
         }
+        // dWh += k S^T dA
         let extent = Extent {
             rows: fed_back,
             cols: gates,
@@ -194,6 +209,7 @@ impl<T: Scalar> Recurrence<T> {
         let wh = &mut target[tensors.wh.clone()];
         matmul_tall(isa, extent, factor, left, right, wh, gates, true, &mut self.panel);
 
+        // dWx += k X^T dA, and db += k 1^T dA
         let extent = Extent {
             rows: embed,
             cols: gates,
