@@ -102,6 +102,7 @@ fn of_coordinator(error: &CoordinatorError) -> PyErr {
     match error {
         CoordinatorError::ConfigValue { .. }
         | CoordinatorError::ConfigMissing { .. }
+        | CoordinatorError::ConfigCombination { .. }
         | CoordinatorError::ConfigConflict { .. } => {
             with_kind(ConfigFailure::new_err(error.to_string()), error)
         }

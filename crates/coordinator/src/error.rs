@@ -37,6 +37,16 @@ pub enum CoordinatorError {
         /// The setting that it conflicts with, and the reason.
         reason: String,
     },
+    /// Two keys that exclude each other, where each may stand without the other one.
+    #[error("`{key}` cannot be combined with `{with}`; {remedy}")]
+    ConfigCombination {
+        /// The dotted key.
+        key: String,
+        /// The dotted key, or the key with its value, that it cannot be combined with.
+        with: String,
+        /// The act that ends the conflict, and where it helps the reason.
+        remedy: String,
+    },
     /// The next round would exceed the privacy budget.
     #[error(
         "round {round} would raise epsilon to {} at delta {delta:e}, above the budget of {budget}; the run has spent {}{}",
@@ -160,9 +170,19 @@ impl CoordinatorError {
         }
     }
 
+    /// Two keys that exclude each other. Both are named as the file has them.
+    #[must_use]
+    pub fn conflict(key: &str, with: &str, remedy: &str) -> Self {
+        Self::ConfigCombination {
+            key: key.to_owned(),
+            with: with.to_owned(),
+            remedy: remedy.to_owned(),
+        }
+    }
+
     /// A key that the rest of the configuration rules out.
     #[must_use]
-    pub(crate) fn conflict(key: &str, reason: impl Into<String>) -> Self {
+    pub fn left_out(key: &str, reason: impl Into<String>) -> Self {
         Self::ConfigConflict {
             key: key.to_owned(),
             reason: reason.into(),

@@ -34,6 +34,9 @@ pub use service::{
 pub use undertone_local::{Algorithm, Batching, UserSettings};
 pub use validate::{check_initial_model, folder_name, trained_here};
 
+#[cfg(test)]
+mod tests;
+
 /// A training task: the model, the sampling of users, their computation, and the noise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

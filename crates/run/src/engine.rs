@@ -79,8 +79,8 @@ impl EngineConfig {
             return Err(RunError::value("engine.users", expected, users));
         }
         if task.aggregation.is_some() {
-            let expected = "this table absent beside `engine`: updates that a secure sum encodes are trained on the processor";
-            return Err(RunError::value("aggregation", expected, "one"));
+            let remedy = "remove one of them: updates that a secure sum encodes are trained on the processor";
+            return Err(RunError::conflict("aggregation", "engine.kind", remedy));
         }
         if is_transformer(&task.model) {
             return Ok(());

@@ -349,6 +349,18 @@ impl RunError {
         CoordinatorError::missing(key, expected).into()
     }
 
+    /// Two keys that exclude each other. Both are named as the file has them.
+    #[must_use]
+    pub fn conflict(key: &str, with: &str, remedy: &str) -> Self {
+        CoordinatorError::conflict(key, with, remedy).into()
+    }
+
+    /// A key that the rest of the configuration, or the way the run is started, rules out.
+    #[must_use]
+    pub fn left_out(key: &str, reason: impl Into<String>) -> Self {
+        CoordinatorError::left_out(key, reason).into()
+    }
+
     /// A value outside its range.
     #[must_use]
     #[allow(clippy::needless_pass_by_value)] // numbers and strings alike, without `&` at every call

@@ -69,6 +69,7 @@ pub(crate) fn raised(error: RunError) -> PyErr {
             CoordinatorError::Accounting(_)
             | CoordinatorError::ConfigValue { .. }
             | CoordinatorError::ConfigMissing { .. }
+            | CoordinatorError::ConfigCombination { .. }
             | CoordinatorError::ConfigConflict { .. },
         )
         | RunError::Io { .. }

@@ -13,7 +13,15 @@ pub(crate) fn require(holds: bool, key: &str, expected: impl Into<String>, got: 
 /// Refuses a key that the rest of the configuration rules out, where it is given.
 pub(crate) fn exclude(given: bool, key: &str, reason: &str) -> Result<()> {
     match given {
-        true => Err(CoordinatorError::conflict(key, reason)),
+        true => Err(CoordinatorError::left_out(key, reason)),
+        false => Ok(()),
+    }
+}
+
+/// Refuses two keys that exclude each other, where both are given.
+pub(crate) fn apart(both: bool, key: &str, with: &str, remedy: &str) -> Result<()> {
+    match both {
+        true => Err(CoordinatorError::conflict(key, with, remedy)),
         false => Ok(()),
     }
 }

@@ -57,12 +57,9 @@ impl Private {
     /// PRIVACY: a budget for everything cannot be kept where a part of it has no known cost.
     pub(super) fn check_countable(&self) -> Result<()> {
         match (self.max_epsilon, self.uncountable()) {
-            (Some(max), Some(why)) => Err(CoordinatorError::value(
+            (Some(_), Some(why)) => Err(CoordinatorError::left_out(
                 "privacy.max_epsilon",
-                format!(
-                    "this key absent, because the epsilon of everything together cannot be computed. {why}"
-                ),
-                max,
+                format!("the epsilon of everything together cannot be computed. {why}"),
             )),
             _ => Ok(()),
         }

@@ -75,25 +75,26 @@ impl PrivacyPlan {
     /// noise of the model. So a released lane tells nothing about users.
     ///
     /// # Errors
-    /// [`CoordinatorError::ConfigValue`] for a run that may not have a lane: one that is not private, encodes its updates, or divides by a
-    /// weight of its users.
+    /// [`CoordinatorError::ConfigCombination`] for a run that encodes its updates; [`CoordinatorError::ConfigConflict`] for one that is not
+    /// private, or divides by a weight of its users.
     pub fn with_lane(mut self, size: LaneSize) -> Result<Self> {
         let LaneSize { canaries, probes } = size;
         if canaries + probes == 0 {
             return Ok(self);
         }
-        let refuse = |expected: &str| Err(CoordinatorError::value("audit", expected, "some"));
+        // Probes stand in no file that leaves them at their default.
+        let key = if canaries > 0 { "audit.lane" } else { "audit" };
+        let refuse = |reason: &str| Err(CoordinatorError::left_out(key, reason));
         if !self.is_private() {
-            return refuse("neither lane nor probes in a run without [privacy]");
+            return refuse("the run has no [privacy], so there is no noise to test");
         }
         if self.encoding.is_some() {
-            return refuse("neither lane nor probes beside [aggregation]");
+            let remedy = "remove one of them, or lane and probes alone (`audit.noise_probe = 0`)";
+            return Err(CoordinatorError::conflict(key, "aggregation", remedy));
         }
         if !matches!(self.estimator, Estimator::FixedDenominator { .. }) {
             // PRIVACY: the lane would be divided by the users' weight, and tell of it.
-            return refuse(
-                "neither lane nor probes where the average is divided by a weight that depends on the users",
-            );
+            return refuse("the average is divided by a weight that depends on the users");
         }
         let groups = match self.round(0).clipping {
             Clipping::PerLayer { clip_norms } if canaries > 0 => clip_norms.len(),
@@ -149,5 +150,50 @@ impl PrivacyPlan {
             updates: Bound::new(lane.layout.clone(), clipping, non_finite),
             bits: (lane.bits.clone()).map(|bits| Bound::new(bits, half, NonFinite::Refuse)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Population;
+    use crate::task::TaskConfig;
+
+    /// The refusal of a lane of so many canaries in a task with these tables.
+    fn refusal(canaries: usize, more: &str) -> String {
+        let task: TaskConfig = toml::from_str(&format!(
+            "name = \"lane\"\nrounds = 8\nmodel = {{ family = \"dplm\", embed = 4, hidden = 6 }}\ncohort = {{ sampling = \"fixed_size\", \
+             users_per_round = 4 }}\nuser_update = {{ algorithm = \"fedavg\", batch_size = 4, learning_rate = 0.5 }}\nclip = {{ kind = \
+             \"flat\", norm = 0.5 }}\n{more}"
+        ))
+        .unwrap();
+        let layout = task.model.clone().build(10).unwrap().layout().clone();
+        let population = Population {
+            users: 40,
+            total_weight: 40.0,
+        };
+        let plan = PrivacyPlan::new(&task, None, &layout, population).unwrap();
+        let size = LaneSize { canaries, probes: 4 };
+        plan.with_lane(size).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_run_without_room_for_a_lane_is_refused_by_the_key_that_its_file_has() {
+        for (canaries, key) in [(2, "`audit.lane`"), (0, "`audit`")] {
+            let private =
+                "privacy = { noise_multiplier = 1.0 }\nestimator = { kind = \"fixed_denominator\" }\n";
+            let encoded = format!("{private}aggregation = {{ min_clients = 2 }}");
+            assert_eq!(
+                refusal(canaries, &encoded),
+                format!(
+                    "{key} cannot be combined with `aggregation`; remove one of them, or lane and probes alone (`audit.noise_probe = 0`)"
+                )
+            );
+            let open = refusal(canaries, "");
+            assert!(
+                open.contains(key) && open.contains("must be left out: the run has no [privacy]"),
+                "{open}"
+            );
+        }
     }
 }

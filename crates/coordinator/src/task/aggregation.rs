@@ -5,7 +5,7 @@ use undertone_aggregation::EncodingConfig;
 use undertone_secagg::{ThreatModel, assurance::Assumptions};
 
 use super::{ClipConfig, TaskConfig};
-use crate::error::check::{at_least_one, exclude, positive, require};
+use crate::error::check::{apart, at_least_one, exclude, positive, require};
 use crate::error::{CoordinatorError, Result};
 use crate::sampling::Sampling;
 
@@ -141,12 +141,12 @@ impl TaskConfig {
         let (fixed, kind) = (self.estimator.is_fixed(), self.estimator.kind());
         let expected = "`fixed_denominator` with [aggregation]: a sum says nothing of its users' weights";
         require(fixed, "estimator.kind", expected, kind)?;
-        let reason = "the encoding of [aggregation] is made for one clip norm";
-        exclude(!self.schedule.is_empty(), "schedule", reason)?;
+        let remedy = "remove one of them: an encoding is made for one clip norm";
+        apart(!self.schedule.is_empty(), "schedule", "aggregation", remedy)?;
         if self.estimate.is_some() && aggregation.encoding != EncodingConfig::Identity {
             let reason = "its guarantee needs `aggregation.encoding.kind` = \"identity\": the cost of the other encodings \
                           depends on the cohort";
-            return Err(CoordinatorError::conflict("estimate", reason));
+            return Err(CoordinatorError::left_out("estimate", reason));
         }
         if aggregation.encoding.is_distributed() {
             self.validate_distributed()?;

@@ -14,7 +14,7 @@ impl TaskConfig {
         if cohort.sampling != Sampling::CheckIn {
             return match cohort.population {
                 None => Ok(()),
-                Some(_) => Err(CoordinatorError::conflict(
+                Some(_) => Err(CoordinatorError::left_out(
                     "cohort.population",
                     format!(
                         "{} cohorts are drawn from the users of the corpus; only `check_in` declares a population",

@@ -88,8 +88,8 @@ impl TaskConfig {
                 return Err(CoordinatorError::value(&key, expected(), value));
             }
             if let Some((before, _)) = found.replace((name, value)) {
-                let got = format!("both {before} and {name}");
-                return Err(CoordinatorError::value("cohort", expected(), got));
+                let [before, name] = [before, name].map(|name| format!("cohort.{name}"));
+                return Err(CoordinatorError::conflict(&before, &name, "remove one of them"));
             }
         }
         let (key, count) = match found {

@@ -28,14 +28,9 @@ impl TaskConfig {
         require(flat, "clip.kind", expected, self.clip.kind())?;
         let (fixed, kind) = (self.estimator.is_fixed(), self.estimator.kind());
         require(fixed, "estimator.kind", "`fixed_denominator` with els", kind)?;
-        let sums_of_users = "`uls` as user_update.algorithm: els has no update of a user";
-        require(self.aggregation.is_none(), "aggregation", sums_of_users, "els")?;
-        require(
-            self.participation.is_none(),
-            "participation",
-            sums_of_users,
-            "els",
-        )?;
+        let reason = "els has no update of a user (`uls` as user_update.algorithm has one)";
+        exclude(self.aggregation.is_some(), "aggregation", reason)?;
+        exclude(self.participation.is_some(), "participation", reason)?;
         let reason = "with els, the guarantee of a larger run depends on the examples of its users";
         exclude(self.estimate.is_some(), "estimate", reason)?;
         let Some(privacy) = &self.privacy else {

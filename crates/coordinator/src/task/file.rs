@@ -93,7 +93,7 @@ impl TaskFile {
     pub fn validate(&self, seeding: Seeding) -> Result<()> {
         match (seeding, self.seed) {
             (Seeding::Refused, Some(_)) => {
-                return Err(CoordinatorError::conflict(
+                return Err(CoordinatorError::left_out(
                     "seed",
                     "anyone who knows the seed can subtract the noise; only the parity tests of the service take one",
                 ));
@@ -161,7 +161,7 @@ impl TaskFile {
                 format!("a number of at least clip.initial_norm = {initial_norm}"),
                 max,
             )),
-            (Some(_), _) => Err(CoordinatorError::conflict(
+            (Some(_), _) => Err(CoordinatorError::left_out(
                 key,
                 "only `clip.kind = \"adaptive\"` moves the clip norm",
             )),

@@ -7,7 +7,7 @@ use undertone_mechanisms::Objective;
 use undertone_mechanisms::optimize::Kind;
 
 use super::{AccountantName, Algorithm, ClipConfig, PrivacyConfig, TaskConfig};
-use crate::error::check::{at_least_one, exclude, require};
+use crate::error::check::{apart, at_least_one, exclude, require};
 use crate::error::{CoordinatorError, Result};
 use crate::participation::policy::Enforcement;
 use crate::sampling::Sampling;
@@ -90,10 +90,10 @@ impl MechanismConfig {
                 ));
             }
             (Some(_), Some(_)) => {
-                return Err(CoordinatorError::value(
-                    "privacy.mechanism",
-                    "`kind` or `file`",
-                    "both",
+                return Err(CoordinatorError::conflict(
+                    "privacy.mechanism.kind",
+                    "privacy.mechanism.file",
+                    "remove one of them",
                 ));
             }
         };
@@ -178,11 +178,15 @@ impl TaskConfig {
             }
             _ => {}
         }
-        let reason =
-            "the noise of privacy.mechanism has one size (`clip.kind = \"adaptive\"` changes the clip norm)";
-        exclude(!self.schedule.is_empty(), "schedule", reason)?;
-        let reason = "the correlated noise of privacy.mechanism is a single Gaussian, whose epsilon is exact";
-        exclude(privacy.accountant.is_some(), "privacy.accountant", reason)
+        let remedy = "remove one of them: correlated noise has one size (`clip.kind = \"adaptive\"` changes the clip norm)";
+        apart(!self.schedule.is_empty(), "schedule", "privacy.mechanism", remedy)?;
+        let remedy = "remove one of them: correlated noise is a single Gaussian, whose epsilon is exact";
+        apart(
+            privacy.accountant.is_some(),
+            "privacy.accountant",
+            "privacy.mechanism",
+            remedy,
+        )
     }
 
     /// Checks the keys of a guarantee that rests on the sampling of the cohorts.

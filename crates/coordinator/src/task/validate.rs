@@ -3,7 +3,7 @@
 use undertone_models::ModelSpec;
 
 use super::{Algorithm, Batching, ClipConfig, EstimatorConfig, OptimizerConfig, ServerConfig, TaskConfig};
-use crate::error::check::{at_least_one, below_one, open_unit, positive, require};
+use crate::error::check::{apart, at_least_one, below_one, open_unit, positive, require};
 use crate::error::{CoordinatorError, Result};
 
 impl TaskConfig {
@@ -93,13 +93,10 @@ impl TaskConfig {
         let Some(privacy) = &self.privacy else {
             return Ok(());
         };
-        if let (Some(epsilon), Some(_)) = (privacy.max_epsilon, &self.estimate) {
-            // The budget would speak of a run that is not made; what this one spends is beyond any budget.
-            return Err(CoordinatorError::conflict(
-                "privacy.max_epsilon",
-                format!("a run with [estimate] has no budget, got {epsilon}"),
-            ));
-        }
+        // The budget would speak of a run that is not made; what this one spends is beyond any budget.
+        let both = privacy.max_epsilon.is_some() && self.estimate.is_some();
+        let remedy = "remove one of them: a run with [estimate] has no budget";
+        apart(both, "privacy.max_epsilon", "estimate", remedy)?;
         let holds = self.estimate.is_none() || self.estimator.is_fixed();
         let expected = "`fixed_denominator` in a run with [estimate]";
         require(holds, "estimator.kind", expected, self.estimator.kind())?;
@@ -124,10 +121,10 @@ impl TaskConfig {
                 "privacy.noise_multiplier",
                 "`noise_multiplier` or `target_epsilon` in the table [privacy]",
             )),
-            (Some(_), Some(_)) => Err(CoordinatorError::value(
-                "privacy",
-                "`noise_multiplier` or `target_epsilon`",
-                "both",
+            (Some(_), Some(_)) => Err(CoordinatorError::conflict(
+                "privacy.noise_multiplier",
+                "privacy.target_epsilon",
+                "remove one of them",
             )),
         }
     }
@@ -151,8 +148,8 @@ impl TaskConfig {
                 let (key, privacy) = (key("noise_multiplier"), self.privacy.as_ref());
                 require(privacy.is_some(), &key, "a [privacy] table", z)?;
                 let chosen = privacy.is_some_and(|privacy| privacy.target_epsilon.is_some());
-                let expected = "this key absent, since privacy.target_epsilon chooses one noise multiplier for the whole run";
-                require(!chosen, &key, expected, z)?;
+                let remedy = "remove one of them: the target chooses one noise multiplier for the whole run";
+                apart(chosen, &key, "privacy.target_epsilon", remedy)?;
             }
             if point.clip_norm.is_none() && point.noise_multiplier.is_none() {
                 return Err(CoordinatorError::missing(
@@ -188,7 +185,11 @@ impl ClipConfig {
             Self::PerLayer {
                 norm: Some(_),
                 norms: Some(_),
-            } => Err(CoordinatorError::value("clip", "`norm` or `norms`", "both")),
+            } => Err(CoordinatorError::conflict(
+                "clip.norm",
+                "clip.norms",
+                "remove one of them",
+            )),
             Self::Adaptive {
                 initial_norm,
                 quantile,

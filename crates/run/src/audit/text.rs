@@ -30,8 +30,8 @@ pub fn fix_rates(run_dir: &Path, task: &mut TaskConfig) -> Result<()> {
         ));
     }
     if task.aggregation.is_some() {
-        let expected = "this table absent where canaries have text: more users move floors and rotations";
-        return Err(RunError::value("aggregation", expected, "a table"));
+        let reason = "canaries have text here, and more users move floors and rotations";
+        return Err(RunError::left_out("aggregation", reason));
     }
     if !task.estimator.is_fixed() {
         let expected = "`fixed_denominator` where canaries have text";

@@ -100,19 +100,19 @@ impl AuditConfig {
             let expected = format!("at most {MAX_EXAMPLES} beside `audit.lane`");
             return Err(RunError::value("user_update.group_size", expected, examples));
         }
-        let refuse = |key: &str, expected: &str, got: &str| Err(RunError::value(key, expected, got));
         let tables = [
             ("schedule", !task.schedule.is_empty()),
             ("estimate", task.estimate.is_some()),
         ];
         if let Some((key, _)) = tables.into_iter().find(|(_, is_set)| *is_set) {
-            return refuse(key, "this table absent beside `audit.lane`", "one");
+            return Err(RunError::conflict(key, "audit.lane", "remove one of them"));
         }
         let by_schema = (task.privacy.as_ref()).is_some_and(|privacy| privacy.mechanism.is_some());
         if !by_schema && task.cohort.sampling != Sampling::Poisson {
             // PRIVACY: a canary that shadows a user would publish when the user was drawn, which the guarantee keeps secret.
             let expected = "`poisson`, or a participation schema, beside `audit.lane`";
-            return refuse("cohort.sampling", expected, task.cohort.sampling.name());
+            let got = task.cohort.sampling.name();
+            return Err(RunError::value("cohort.sampling", expected, got));
         }
         Ok(())
     }
@@ -155,4 +155,67 @@ pub(crate) fn token_limits(evaluation: &EvaluationConfig) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = r#"
+        name = "pairs"
+        rounds = 10
+        data = { source = { kind = "synthetic", users = 60, words = 40 } }
+        model = { family = "dplm", embed = 6, hidden = 8 }
+        cohort.users_per_round = 12
+        user_update = { algorithm = "fedavg", batch_size = 4, learning_rate = 0.5 }
+        clip = { kind = "flat", norm = 0.3 }
+        estimator = { kind = "fixed_denominator" }
+        privacy = { noise_multiplier = 2.0, delta = 1e-5 }
+    "#;
+
+    /// The error of the base with these settings; empty if there is none.
+    fn error_of(settings: &[&str]) -> String {
+        let text = format!("{BASE}\n{}", settings.join("\n"));
+        let config: RunConfig = toml::from_str(&text).unwrap();
+        config
+            .validate()
+            .map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn two_keys_that_exclude_each_other_are_named_and_each_alone_is_not() {
+        let lane = ("audit.lane", "audit = { lane = 40 }");
+        let rows = [
+            (
+                ("schedule", "schedule = [{ from_round = 3, clip_norm = 0.1 }]"),
+                lane,
+                "",
+            ),
+            (
+                (
+                    "estimate",
+                    "estimate = { population = 1000, users_per_round = 20.0 }",
+                ),
+                lane,
+                "",
+            ),
+            (
+                (
+                    "aggregation",
+                    "cohort.sampling = \"fixed_size\"\naggregation = { min_clients = 2, max_clients = 60 }",
+                ),
+                ("engine.kind", "engine = { kind = \"emulator\" }"),
+                ": updates that a secure sum encodes are trained on the processor",
+            ),
+        ];
+        for ((key, setting), (with, other), reason) in rows {
+            assert_eq!(
+                error_of(&[setting, other]),
+                format!("`{key}` cannot be combined with `{with}`; remove one of them{reason}")
+            );
+            for alone in [setting, other] {
+                assert_eq!(error_of(&[alone]), "", "{alone}");
+            }
+        }
+    }
 }

@@ -56,8 +56,7 @@ impl<'a> Run<'a> {
         }
         let randomness = randomness(config.seed)?;
         if ranks.size() > 1 && config.task.aggregation.is_some() {
-            let expected = "this table absent in a run of several processes";
-            return Err(RunError::value("aggregation", expected, "one"));
+            return Err(RunError::left_out("aggregation", "the run has several processes"));
         }
         let identity = ModelIdentity::new(model.as_ref());
         let start = Start {

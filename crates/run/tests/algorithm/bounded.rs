@@ -222,9 +222,9 @@ fn refusals_name_the_key() {
         participation={min_sep=3} cohort.sampling=fixed_size
             `participation` must be left out: without privacy.mechanism
         privacy.mechanism={kind='tree'} cohort.sampling=shuffled_epochs schedule=[{from_round=3,clip_norm=0.1}]
-            `schedule` must be left out
+            `schedule` cannot be combined with `privacy.mechanism`; remove one of them
         privacy.mechanism={kind='tree'} cohort.sampling=shuffled_epochs privacy.accountant=pld
-            `privacy.accountant` must be left out
+            `privacy.accountant` cannot be combined with `privacy.mechanism`; remove one of them
         cohort.sampling=shuffled_epochs privacy.mechanism={}
             is missing: expected `kind` or `file`
         cohort.sampling=shuffled_epochs privacy.mechanism={kind='tree',buffers=3}

@@ -116,7 +116,7 @@ fn what_a_gpu_does_not_train_is_refused_by_its_key() {
         engine={kind='gpu'} user_update={algorithm='fedsgd',batch_size=4,learning_rate=0.5}
         user_update.algorithm ... `fedavg` on a GPU, got fedsgd
         engine={kind='emulator'} cohort.sampling=fixed_size aggregation={sum='plain',encoding={kind='identity'},min_clients=2,max_clients=60}
-        aggregation ... this table absent beside `engine`
+        `aggregation` cannot be combined with `engine.kind`; remove one of them
         engine={kind='quantum'}
         unknown variant `quantum` ... `processor`, `gpu`, `emulator`
         ",

@@ -436,7 +436,7 @@ fn combinations_that_mean_nothing_are_refused_by_key() {
         cohort.examples_per_round=8
             `cohort.examples_per_round`: expected `users_per_round`
         cohort.compute_budget=8
-            both users_per_round and compute_budget
+            `cohort.users_per_round` cannot be combined with `cohort.compute_budget`; remove one of them
         user_update.learning_rate=1.0
             `server.learning_rate` with uls
         user_update.max_examples=3

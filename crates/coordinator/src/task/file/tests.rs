@@ -270,7 +270,7 @@ fn check_in_refuses_what_a_service_cannot_know() {
         ),
         (
             &[("schedule", "[{ from_round = 3, clip_norm = 0.2 }]")],
-            &["schedule", "privacy.mechanism has one size"],
+            &["schedule", "cannot be combined with `privacy.mechanism`"],
         ),
         (
             &[("cohort.sampling", "\"fixed_size\"")],
