@@ -189,6 +189,15 @@ impl CoordinatorError {
         }
     }
 
+    /// A sum that a round does not take.
+    pub(crate) fn foreign_sum(round: u64, expected: &str, got: &str) -> Self {
+        Self::ForeignSum {
+            round,
+            expected: expected.to_owned(),
+            got: got.to_owned(),
+        }
+    }
+
     /// A value outside its range.
     #[must_use]
     #[allow(clippy::needless_pass_by_value)] // numbers and strings alike, without `&` at every call

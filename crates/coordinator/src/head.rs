@@ -6,6 +6,7 @@
 
 mod check;
 mod end;
+mod release;
 mod replay;
 mod round;
 
@@ -25,13 +26,14 @@ use crate::entropy::RoundEntropy;
 use crate::error::{CoordinatorError, Result};
 use crate::identity::{ModelIdentity, digest_of};
 use crate::noise::Noise;
-use crate::plan::{Cost, LaneSum, PrivacyPlan, RoundPlan, Spending};
+use crate::plan::{Cost, PrivacyPlan, RoundPlan, Spending};
 use crate::record::LedgerEntry;
 use crate::server_optimizer::ServerOptimizer;
-use crate::source::{Gathered, Participants, RoundSum};
+use crate::source::{Gathered, Participants};
 use crate::task::{ClipConfig, TaskConfig};
 
 use check::Checked;
+use release::Release;
 pub use replay::Row;
 pub use round::{CloseError, Next, Opened, Step};
 
@@ -201,62 +203,30 @@ impl RunHead {
     /// value: a release saturates at the ends of its range, and parameters that would not be finite leave the round quarantined.
     ///
     /// # Errors
-    /// [`CloseError::Refused`] for an opened round of another head, a sum with another bound or of another kind than the task's;
-    /// [`CloseError::Lost`] where the mechanism cannot go on.
+    /// [`CloseError::Refused`] for an opened round of another head, a sum with another bound or of another kind than the task's, a lane
+    /// with other bounds than those of [`Opened::lane`]; [`CloseError::Lost`] where the mechanism cannot go on.
     // PRIVACY: an opened round is closed once and then gone.
-    pub fn close(
-        self,
-        opened: Opened,
-        gathered: Gathered,
-        fresh: &RoundEntropy,
-        ended: &mut dyn FnMut(Step),
-    ) -> Result<Next, CloseError> {
-        self.close_beside(opened, gathered, None, fresh, ended)
-    }
-
-    /// Closes a round as [`close`](Self::close) does, with the contributions to the lane of an audit beside those of the users. They
-    /// are averaged and noised together. No user contributes to a lane, and no canary to the model.
-    ///
-    /// # Errors
-    /// The errors of [`close`](Self::close). The round is also refused where the bounds of the lane are not those of [`Opened::lane`].
     #[expect(clippy::needless_pass_by_value, reason = "an opened round is closed once")]
-    pub fn close_beside(
+    pub fn close(
         mut self,
         opened: Opened,
         gathered: Gathered,
-        lane: Option<LaneSum>,
         fresh: &RoundEntropy,
         ended: &mut dyn FnMut(Step),
     ) -> Result<Next, CloseError> {
-        let Gathered { sum, who, .. } = gathered;
-        let ready = self
-            .named_once(&who)
-            .and_then(|()| self.ready(&opened, sum, lane, fresh));
-        let (checked, spending) = match ready {
+        let (checked, who, spending) = match self.ready(&opened, gathered, fresh) {
             Ok(ready) => ready,
-            Err(why) => {
-                return Err(CloseError::Refused {
-                    head: Box::new(self),
-                    why,
-                });
-            }
+            Err(why) => return Err(CloseError::refused(self, why)),
         };
         let noise_key = self.noise.key_id()?;
-        let (mut average, mut bits) = self.finish(checked, &opened)?;
-        let mut lane = (average.as_mut()).and_then(|average| average.split_off(self.plan.layout().len()));
-        if let (Some(lane), Some(bits)) = (&mut lane, &mut bits) {
-            lane.extend(bits.split_off(1).unwrap_or_default());
-        }
-        let bits = bits.and_then(|bits| bits.values().first().copied().map(f64::from));
+        let release = self.finish(checked, &opened)?;
         ended(Step::Noise);
-        let release_norm = average.as_ref().map_or(0.0, |average| match average.digest() {
-            Some(digest) => digest.norm,
-            None => norm_of(average.values()),
-        });
-        let quarantined = self.apply(average.as_ref(), &opened)?;
-        let average = self.given_out(average, &opened);
-        if let (Some(clip), Some(bits)) = (&mut self.clip, bits) {
-            clip.observe(bits);
+        let release_norm = release.norm();
+        let Release { model, bit, lane } = release;
+        let quarantined = self.apply(model.as_ref(), &opened)?;
+        let average = self.given_out(model, &opened);
+        if let (Some(clip), Some(bit)) = (&mut self.clip, bit) {
+            clip.observe(bit);
         }
         ended(Step::Server);
         self.spending = spending;
@@ -277,14 +247,15 @@ impl RunHead {
         })
     }
 
-    /// Checks everything that can be refused: the sum, the cost of the round, and the key of its noise.
+    /// Checks everything that can be refused: the users, the sum, the cost of the round, and the key of its noise.
     fn ready(
         &mut self,
         opened: &Opened,
-        sum: RoundSum,
-        lane: Option<LaneSum>,
+        gathered: Gathered,
         fresh: &RoundEntropy,
-    ) -> Result<(Checked, Spending)> {
+    ) -> Result<(Checked, Participants, Spending)> {
+        let Gathered { sum, who, lane, .. } = gathered;
+        self.named_once(&who)?;
         let checked = self.check(opened, sum, lane)?;
         let mut spending = self.spending.clone();
         if let Some(widened) = opened.widened {
@@ -292,23 +263,19 @@ impl RunHead {
         }
         spending.compose(&self.plan, Cost::from(&opened.plan), 1)?;
         self.noise.rekey(fresh)?;
-        Ok((checked, spending))
+        Ok((checked, who, spending))
     }
 
     /// The one place where a sum becomes a release.
-    fn finish(
-        &mut self,
-        checked: Checked,
-        opened: &Opened,
-    ) -> Result<(Option<NoisedAverage>, Option<NoisedAverage>)> {
-        match checked {
+    fn finish(&mut self, checked: Checked, opened: &Opened) -> Result<Release> {
+        let (average, bits) = match checked {
             Checked::Raw(average, bits) => {
                 let average = self.noise.privatize(self.round, &opened.plan, average)?;
                 let bits = match bits {
                     Some(bits) => self.noise.privatize_bits(self.round, bits)?,
                     None => None,
                 };
-                Ok((Some(average), bits))
+                (Some(average), bits)
             }
             Checked::Residues {
                 residues,
@@ -320,26 +287,27 @@ impl RunHead {
                 // PRIVACY: the noise first. Everything that is read from the sum afterwards is post-processing.
                 let noised = self.noise.privatize_residues(self.round, noise_std, residues)?;
                 let round = encoding_of(&self.plan)?.for_round(&rotations, self.round)?;
-                Ok((Some(round.release(noised, included, denominator)?), None))
+                (Some(round.release(noised, included, denominator)?), None)
             }
             Checked::WithClientNoise(sum, denominator) => {
                 let noise = encoding_of(&self.plan)?.client_noise();
                 let noise = noise.ok_or_else(|| {
                     CoordinatorError::missing("aggregation.encoding", "an encoding with noise")
                 })?;
-                Ok((Some(noise.release(sum, denominator)?), None))
+                (Some(noise.release(sum, denominator)?), None)
             }
             Checked::Abandoned => {
                 self.skip_row(&opened.plan)?;
-                Ok((None, None))
+                (None, None)
             }
-        }
+        };
+        Ok(Release::of(average, bits, self.plan.layout().len()))
     }
 
     /// Moves the parameters. Returns `true` if they would not have been finite, so that they stay as they are.
-    fn apply(&mut self, average: Option<&NoisedAverage>, opened: &Opened) -> Result<bool> {
+    fn apply(&mut self, model: Option<&NoisedAverage>, opened: &Opened) -> Result<bool> {
         let scale = self.step_scale(opened);
-        let (Some(trained), Some(average)) = (&mut self.trained, average) else {
+        let (Some(trained), Some(average)) = (&mut self.trained, model) else {
             return Ok(false);
         };
         let applied = match scale {
@@ -531,11 +499,6 @@ impl RunHead {
 fn encoding_of(plan: &PrivacyPlan) -> Result<&Encoding> {
     plan.encoding()
         .ok_or_else(|| CoordinatorError::missing("aggregation", "a table"))
-}
-
-fn norm_of(values: &[f32]) -> f64 {
-    let squares = values.iter().map(|&value| f64::from(value).powi(2));
-    squares.sum::<f64>().sqrt()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use undertone_mechanisms::{ClientNoisedSum, NoiseKey};
 use crate::cohorts::Cohort;
 use crate::head::Opened;
 use crate::participation::ParticipantId;
+use crate::plan::LaneSum;
 use crate::record::{AbandonedAttempt, Issuer, LedgerMode};
 
 /// The sum of a round.
@@ -88,6 +89,9 @@ pub struct Gathered {
     pub sum: RoundSum,
     /// The users of the round.
     pub who: Participants,
+    /// The contributions to the lane of an audit. Sources leave it empty, and the program that drives the run fills it. They are averaged
+    /// and noised together with those of the users. No user contributes to a lane, and no canary to the model.
+    pub lane: Option<LaneSum>,
     /// Exact statistics of the training. PRIVACY: they are for the operator of the training and no part of any release.
     pub diagnostics: Diagnostics,
 }

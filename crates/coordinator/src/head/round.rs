@@ -61,6 +61,11 @@ impl Opened {
     pub fn estimate(&self) -> Option<f64> {
         self.estimate
     }
+
+    /// Returns true if this is the next round of the head.
+    pub(super) fn is_of(&self, head: &RunHead) -> bool {
+        (&self.genesis, &self.chain, self.round) == (&head.genesis, &head.chain, head.round)
+    }
 }
 
 /// A closed round.
@@ -104,6 +109,14 @@ pub enum CloseError {
 }
 
 impl CloseError {
+    /// A refusal that gives the head back.
+    pub(super) fn refused(head: RunHead, why: CoordinatorError) -> Self {
+        Self::Refused {
+            head: Box::new(head),
+            why,
+        }
+    }
+
     /// The reason, without the head.
     #[must_use]
     pub fn why(self) -> CoordinatorError {

@@ -7,7 +7,7 @@ use super::*;
 use crate::participation::ParticipantId;
 use crate::plan::{Begun, LaneSize, LaneSum, Population};
 use crate::record::{AbandonedAttempt, EndReason};
-use crate::source::Diagnostics;
+use crate::source::{Diagnostics, RoundSum};
 use residues::{ENCODED, modular, of_residues};
 
 const TASK: &str = r#"
@@ -59,6 +59,7 @@ fn gathered(sum: RoundSum) -> Gathered {
             names: (0..4).map(ParticipantId::new).collect(),
             ..Participants::default()
         },
+        lane: None,
         diagnostics: Diagnostics::default(),
     }
 }
@@ -209,17 +210,16 @@ fn a_lane_is_released_beside_the_model_and_moves_nothing_of_it() {
             let sum = users(&opened, 0.01);
             audited = refused(close(audited, opened, sum, &entropy), "a lane with the bounds");
             let opened = audited.open(None).unwrap();
-            let (sum, foreign) = (users(&opened, 0.01), foreign(&opened));
-            let result = audited.close_beside(opened, sum, Some(foreign), &entropy, &mut |_| ());
-            audited = refused(result, "a lane with the bounds");
+            let mut sum = users(&opened, 0.01);
+            sum.lane = Some(foreign(&opened));
+            audited = refused(close(audited, opened, sum, &entropy), "a lane with the bounds");
             let opened = audited.open(None).unwrap();
             let lane = LaneSum::new(opened.lane().unwrap());
             // Far longer than the clip norm of 0.5, of which a fourth is left in the average of 4.
             lane.updates.add(&[0.0, 1e6, 0.0, 0.0, 0.0], 1.0).unwrap();
-            let sum = users(&opened, 0.01);
-            let beside = audited
-                .close_beside(opened, sum, Some(lane), &entropy, &mut |_| ())
-                .unwrap();
+            let mut sum = users(&opened, 0.01);
+            sum.lane = Some(lane);
+            let beside = close(audited, opened, sum, &entropy).unwrap();
             assert_eq!(next.average, beside.average);
             assert_eq!(next.line, beside.line, "round {round}");
             assert_eq!(next.head.parameters(), beside.head.parameters());
@@ -229,9 +229,9 @@ fn a_lane_is_released_beside_the_model_and_moves_nothing_of_it() {
         }
         // A head without a lane takes none.
         let opened = plain.open(None).unwrap();
-        let (sum, foreign) = (users(&opened, 0.01), foreign(&opened));
-        let result = plain.close_beside(opened, sum, Some(foreign), &entropy, &mut |_| ());
-        refused(result, "a lane with the bounds");
+        let mut sum = users(&opened, 0.01);
+        sum.lane = Some(foreign(&opened));
+        refused(close(plain, opened, sum, &entropy), "a lane with the bounds");
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use undertone_coordinator::CoordinatorError;
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::head::{CloseError, Next, Opened, RunHead, Step};
-use undertone_coordinator::plan::RoundPlan;
+use undertone_coordinator::plan::{LaneSum, RoundPlan};
 use undertone_coordinator::source::Diagnostics;
 
 use super::orders::Order;
@@ -89,13 +89,10 @@ impl Run<'_> {
         phases.sum = times.sum.as_secs_f64();
         let plan = opened.plan().clone();
         let entropy = round_entropy(self.config.seed)?;
-        let lane = match &self.lane {
-            Some(lane) => Some(lane.contributions(&opened, &cohort.pseudonyms)?),
-            None => None,
-        };
+        gathered.lane = self.lane_of(&opened, cohort)?;
         let audited = self.audited(&head, &opened, cohort, &mut gathered, &entropy)?;
         let mut closing = Instant::now();
-        let next = head.close_beside(opened, gathered, lane, &entropy, &mut |step| {
+        let next = head.close(opened, gathered, &entropy, &mut |step| {
             let seconds = closing.elapsed().as_secs_f64();
             closing = Instant::now();
             match step {
@@ -145,6 +142,13 @@ impl Run<'_> {
             return Err(CoordinatorError::Diverged { round }.into());
         }
         Ok(head)
+    }
+
+    /// The contributions to the lane of a round, where the run has one.
+    pub(super) fn lane_of(&self, opened: &Opened, cohort: &Cohort) -> Result<Option<LaneSum>> {
+        let lane = self.lane.as_ref();
+        lane.map(|lane| lane.contributions(opened, &cohort.pseudonyms))
+            .transpose()
     }
 
     fn record(

@@ -179,6 +179,7 @@ impl Round {
         let gathered = Gathered {
             sum,
             who,
+            lane: None,
             diagnostics: Diagnostics::default(),
         };
         (self.opened, gathered)

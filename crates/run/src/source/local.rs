@@ -97,6 +97,7 @@ impl UpdateSource for Local<'_> {
                 examples: self.settings.group_size.map(|_| diagnostics.examples),
                 ..Participants::default()
             },
+            lane: None,
             diagnostics,
         })
     }

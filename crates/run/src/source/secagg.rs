@@ -149,6 +149,7 @@ impl UpdateSource for SecAggSimulation<'_> {
                 examples: self.settings.group_size.map(|_| diagnostics.examples),
                 ..Participants::default()
             },
+            lane: None,
             diagnostics,
         })
     }

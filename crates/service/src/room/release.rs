@@ -204,6 +204,7 @@ impl Room {
         let gathered = Gathered {
             sum,
             who,
+            lane: None,
             diagnostics: Diagnostics::default(),
         };
         let entropy = match self.task.file.seed {

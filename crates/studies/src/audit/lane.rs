@@ -397,6 +397,7 @@ pub fn run(inputs: &LaneInputs<'_>, size: &Size, randomness: &Randomness) -> Res
                 names: cohort.pseudonyms,
                 ..Participants::default()
             },
+            lane: None,
             diagnostics: Diagnostics::default(),
         };
         let entropy = entropy_of(round as u64 + 1);

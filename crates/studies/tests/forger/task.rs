@@ -64,6 +64,7 @@ pub(crate) fn exported(out: &Path) -> PathBuf {
         let gathered = Gathered {
             sum: RoundSum::Users { sum, bits: None },
             who: participants(round),
+            lane: None,
             diagnostics: Diagnostics::default(),
         };
         let next = head

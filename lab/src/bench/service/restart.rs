@@ -227,6 +227,7 @@ impl Filling<'_> {
                 mode: Some(LedgerMode::Service),
                 ..Participants::default()
             },
+            lane: None,
             diagnostics: Diagnostics::default(),
         };
         let closed = head.close(opened, gathered, &RoundEntropy::fresh(random()?), &mut |_| ());

@@ -7,7 +7,6 @@ use undertone_coordinator::adaptive_clip::AdaptiveClip;
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::{CloseError, Next, Opened, RunHead, Trained};
-use undertone_coordinator::plan::LaneSum;
 use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::server_optimizer::ServerOptimizer;
 use undertone_coordinator::source::{Gathered, Unwatched};
@@ -138,7 +137,7 @@ impl<'a> Auditor<'a> {
             entropy: &entropy,
         };
         let beside = self.beside(run, &round, &mut actual, user)?;
-        let next = close(head, opened, actual, None, &entropy)?;
+        let next = close(head, opened, actual, &entropy)?;
         if let Some(beside) = beside {
             self.compare(beside, &next);
         }
@@ -348,15 +347,12 @@ pub(in crate::driver) struct Beside {
 
 impl Round<'_> {
     /// Closes the round with another sum, in a head of its own. Also returns whether that head has opened the round alike.
-    fn close_shadow(&self, run: &Run<'_>, gathered: Gathered) -> Result<(Next, bool)> {
+    fn close_shadow(&self, run: &Run<'_>, mut gathered: Gathered) -> Result<(Next, bool)> {
         let shadow = self.shadow(run)?;
         let again = shadow.open(run.cohorts.accounted()?.filter(|_| self.cohort.widened))?;
         let alike = again.plan() == self.opened.plan() && again.bound() == self.opened.bound();
-        let lane = match &run.lane {
-            Some(lane) => Some(lane.contributions(self.opened, &self.cohort.pseudonyms)?),
-            None => None,
-        };
-        Ok((close(shadow, again, gathered, lane, self.entropy)?, alike))
+        gathered.lane = run.lane_of(self.opened, self.cohort)?;
+        Ok((close(shadow, again, gathered, self.entropy)?, alike))
     }
 
     /// A second head in the same place, by the way that a resumed run takes.
@@ -386,14 +382,8 @@ impl Round<'_> {
     }
 }
 
-fn close(
-    head: RunHead,
-    opened: Opened,
-    gathered: Gathered,
-    lane: Option<LaneSum>,
-    entropy: &RoundEntropy,
-) -> Result<Next> {
+fn close(head: RunHead, opened: Opened, gathered: Gathered, entropy: &RoundEntropy) -> Result<Next> {
     Ok(head
-        .close_beside(opened, gathered, lane, entropy, &mut |_| ())
+        .close(opened, gathered, entropy, &mut |_| ())
         .map_err(CloseError::why)?)
 }

@@ -155,6 +155,7 @@ impl World {
             let gathered = Gathered {
                 sum,
                 who: self.who(round),
+                lane: None,
                 diagnostics: Diagnostics::default(),
             };
             let next: Next = head
