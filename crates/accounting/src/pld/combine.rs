@@ -76,11 +76,11 @@ fn common_step(summands: &[Summand], finest: f64) -> f64 {
         return if rounded > 0.0 { rounded } else { 1.0 };
     }
     // A step below this asks for more points than a transform has.
-    let reach: f64 = summands
+    let spread: f64 = summands
         .iter()
         .map(|summand| summand.lattice.step * summand.lattice.masses.len() as f64)
         .sum();
-    let min = reach / (0.9 * MAX_POINTS);
+    let min = spread / (0.9 * MAX_POINTS);
     if rounded == 0.0 {
         let holds =
             |summand: &Summand, step| summand.is_point() || multiple(summand.lattice.step, step).is_some();

@@ -206,7 +206,7 @@ pub(crate) fn self_compose(
 }
 
 /// Sums of a composition of bulk losses, of a few bulk losses more, and of a few rare ones, all on one lattice.
-pub(crate) struct Few<'a> {
+pub(crate) struct RareTerms<'a> {
     base: &'a Lattice,
     bulk: &'a Lattice,
     rare: &'a Lattice,
@@ -220,7 +220,7 @@ struct Spectra {
     rare: Spectrum,
 }
 
-impl<'a> Few<'a> {
+impl<'a> RareTerms<'a> {
     pub(crate) fn new(base: &'a Lattice, bulk: &'a Lattice, rare: &'a Lattice) -> Self {
         Self {
             base,

@@ -93,7 +93,7 @@ impl Convolution<'_> {
     /// All terms of all passes.
     pub(super) fn total(&self) -> Total {
         let mut all = Composed::default();
-        let mut parts = self.looked_at();
+        let mut parts = self.parts();
         for pass in &self.outline.passes {
             let composed = self.compose(pass, &mut parts);
             all.lattices.extend(composed.lattices);
@@ -127,7 +127,7 @@ impl Convolution<'_> {
                 // Nothing is ever learnt (besides infinite losses).
                 let atoms = part
                     .pair
-                    .atoms(self.bound, &Resolution::of_nothing(self.log_tail));
+                    .atoms(self.bound, &Resolution::without_loss(self.log_tail));
                 let infinite = if self.direction.reversed {
                     atoms.infinite_q
                 } else {
@@ -182,7 +182,7 @@ impl Convolution<'_> {
     }
 
     /// The parts, among which the allowed error is shared by their variance.
-    fn looked_at(&self) -> Vec<Part<'_>> {
+    fn parts(&self) -> Vec<Part<'_>> {
         let moments = self.moments();
         let variance: f64 = moments.iter().map(|(m, count)| m.variance * count).sum();
         let parts = self.parts.iter().zip(&self.outline.parted).zip(moments);
@@ -335,7 +335,7 @@ impl Convolution<'_> {
         }
         let rare = (!rare.is_empty())
             .then(|| Lattice::new(self.bound, rare, pass.tilt, (mesh.last_step, mesh.anchor), WHOLE).0);
-        let mut few = compose::Few::new(base, bulk, rare.as_ref().unwrap_or(bulk));
+        let mut few = compose::RareTerms::new(base, bulk, rare.as_ref().unwrap_or(bulk));
         let followed = |term: &&Term| pass.rare.contains(&term.rare);
         for term in self.outline.terms.iter().filter(followed) {
             if term.rare > 0 && rare.is_none() {

@@ -88,8 +88,8 @@ impl Atoms {
     pub(crate) fn spacing(&self) -> Option<f64> {
         let mut losses: Vec<f64> = self.atoms.iter().map(|atom| atom.loss).collect();
         losses.sort_by(f64::total_cmp);
-        let reach = losses.last()? - losses.first()?;
-        losses.dedup_by(|a, b| (*a - *b).abs() <= 1e-12 * reach);
+        let spread = losses.last()? - losses.first()?;
+        losses.dedup_by(|a, b| (*a - *b).abs() <= 1e-12 * spread);
         let gap = losses
             .windows(2)
             .map(|pair| pair[1] - pair[0])

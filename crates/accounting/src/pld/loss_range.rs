@@ -58,12 +58,12 @@ impl Probe {
         let exponent = |node: &Node| node.exponent(tilt);
         let peak = self.nodes.iter().map(exponent).fold(f64::NEG_INFINITY, f64::max);
         // Near zero the cumulant is a small difference: sum e^{sL} - 1 instead of e^{sL}.
-        let reach = self
+        let largest = self
             .nodes
             .iter()
             .map(|node| (tilt * node.loss).abs())
             .fold(0.0, f64::max);
-        if reach < 0.5 {
+        if largest < 0.5 {
             let rise: f64 = self
                 .nodes
                 .iter()
@@ -138,7 +138,7 @@ impl Probe {
     }
 
     /// The largest and the smallest loss.
-    pub(crate) fn reach(&self) -> (f64, f64) {
+    pub(crate) fn ends(&self) -> (f64, f64) {
         let fold =
             |start, pick: fn(f64, f64) -> f64| self.nodes.iter().map(|node| node.loss).fold(start, pick);
         (fold(f64::INFINITY, f64::min), fold(f64::NEG_INFINITY, f64::max))
@@ -154,8 +154,8 @@ pub(crate) struct Tails {
     /// Tilts `< self.tilt`.
     below: Vec<Cumulants>,
     here: Cumulants,
-    reach: (f64, f64),
-    rare_reach: (f64, f64),
+    ends: (f64, f64),
+    rare_ends: (f64, f64),
     /// Increase of a release's cumulant by the rounding to lattices, per squared distance from the tilt.
     spread: f64,
     /// Maximum amount by which the loss of one release was rounded down.
@@ -206,8 +206,8 @@ impl Tails {
             above: (0..=POINTS).map(|point| at(tilt + distance(point))).collect(),
             below: (0..=POINTS).map(|point| at(tilt - distance(point))).collect(),
             here: at(tilt),
-            reach: bulk.reach(),
-            rare_reach: rare.map_or((0.0, 0.0), Probe::reach),
+            ends: bulk.ends(),
+            rare_ends: rare.map_or((0.0, 0.0), Probe::ends),
             spread: 0.0,
             rounding: 0.0,
         }
@@ -217,15 +217,15 @@ impl Tails {
     /// moves by at most three steps in all, and its variance grows by a quarter of a squared step at each level.
     pub(crate) fn on_lattices(mut self, step: f64, levels: u32) -> Self {
         self.spread = 0.125 * f64::from(levels) * step * step;
-        self.reach = (self.reach.0 - 3.0 * step, self.reach.1 + 3.0 * step);
+        self.ends = (self.ends.0 - 3.0 * step, self.ends.1 + 3.0 * step);
         self
     }
 
     /// Tails of sums that end on a lattice of distance `step`, on which a few losses are put directly.
     pub(crate) fn ending_on(mut self, step: f64, few: f64, count: f64) -> Self {
         self.spread += 0.125 * few / count * step * step;
-        self.reach = (self.reach.0 - step, self.reach.1 + step);
-        self.rare_reach = (self.rare_reach.0 - step, self.rare_reach.1 + step);
+        self.ends = (self.ends.0 - step, self.ends.1 + step);
+        self.rare_ends = (self.rare_ends.0 - step, self.rare_ends.1 + step);
         self
     }
 
@@ -241,7 +241,7 @@ impl Tails {
 
     /// The range of the rare losses of one release.
     pub(crate) fn rare_width(&self) -> f64 {
-        self.rare_reach.1 - self.rare_reach.0
+        self.rare_ends.1 - self.rare_ends.0
     }
 
     /// A range of a sum of losses: the mass of `P` above it is at most `e^log_mass`, the tilted mass
@@ -252,9 +252,8 @@ impl Tails {
             let rare = if sum.rare > 0.0 { sum.rare * at.rare } else { 0.0 };
             sum.bulk * at.bulk + rare + (sum.bulk + sum.rare) * self.spread * distance * distance
         };
-        let reach =
-            |end: fn(&(f64, f64)) -> f64| sum.bulk * end(&self.reach) + sum.rare * end(&self.rare_reach);
-        let (lowest, highest) = (reach(|reach| reach.0), reach(|reach| reach.1));
+        let ends = |end: fn(&(f64, f64)) -> f64| sum.bulk * end(&self.ends) + sum.rare * end(&self.rare_ends);
+        let (lowest, highest) = (ends(|ends| ends.0), ends(|ends| ends.1));
         let top = self
             .above
             .iter()

@@ -71,18 +71,18 @@ impl GaussianMixtures {
     /// The intervals, from left to right, outside which `P` and `Q` each have mass below `e^log_tail` times the number
     /// of components. One, unless components lie further apart than any outcome strays.
     pub(super) fn intervals(&self, log_tail: f64) -> Vec<(f64, f64)> {
-        let mut reach = 1.0;
-        while ln_normal_cdf(-reach) > log_tail {
-            reach *= 1.5;
+        let mut half_width = 1.0;
+        while ln_normal_cdf(-half_width) > log_tail {
+            half_width *= 1.5;
         }
-        let reach = crate::search::first_true(0.0, reach, 1e-3, |x| ln_normal_cdf(-x) <= log_tail);
+        let half_width = crate::search::first_true(0.0, half_width, 1e-3, |x| ln_normal_cdf(-x) <= log_tail);
         let mut centres: Vec<f64> = self.high.iter().chain(&self.low).map(|c| c.shift).collect();
         centres.sort_by(f64::total_cmp);
         let mut intervals: Vec<(f64, f64)> = Vec::new();
         for centre in centres {
             match intervals.last_mut() {
-                Some(last) if centre - reach <= last.1 => last.1 = centre + reach,
-                _ => intervals.push((centre - reach, centre + reach)),
+                Some(last) if centre - half_width <= last.1 => last.1 = centre + half_width,
+                _ => intervals.push((centre - half_width, centre + half_width)),
             }
         }
         intervals

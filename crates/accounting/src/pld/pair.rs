@@ -34,7 +34,7 @@ pub(crate) struct Resolution {
 
 impl Resolution {
     /// Resolution for a pair that reveals nothing.
-    pub(crate) fn of_nothing(log_tail: f64) -> Self {
+    pub(crate) fn without_loss(log_tail: f64) -> Self {
         Self {
             step: 1.0,
             width: 1.0,
@@ -97,14 +97,14 @@ impl Pair {
             }
             Pair::Mixtures(_) | Pair::Either(_) => {
                 // The integrand of order a peaks where the outcome was moved a times.
-                let reach = orders
+                let half_width = orders
                     .iter()
                     .copied()
                     .filter(|order| self.within_reach(*order))
                     .fold(1.0, f64::max)
                     * self.largest_shift()
                     + 12.0;
-                self.probe(-0.5 * reach * reach)
+                self.probe(-0.5 * half_width * half_width)
             }
         };
         let reversed = probe.reversed();

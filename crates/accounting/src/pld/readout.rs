@@ -64,8 +64,8 @@ impl Total {
     pub(super) fn is_noisy(&self, epsilon: f64, log_delta: f64) -> bool {
         let mut sum = LogSum::new();
         for lattice in &self.lattices {
-            let reach = lattice.highest() - epsilon;
-            sum.add(log_error(lattice, epsilon, self.noise, reach));
+            let above = lattice.highest() - epsilon;
+            sum.add(log_error(lattice, epsilon, self.noise, above));
         }
         sum.get() > log_delta + SLIGHT.ln()
     }
@@ -83,16 +83,16 @@ impl Total {
         for tail in tails {
             let (lattice, log_delta) = (tail.lattice, tail.log_delta(epsilon));
             // Rounding may err either way; what wrapped around only ever adds.
-            let error = |mass: f64, reach: f64| log_error(lattice, epsilon, mass, reach);
-            let reach = lattice.highest() - epsilon;
+            let error = |mass: f64, above: f64| log_error(lattice, epsilon, mass, above);
+            let above = lattice.highest() - epsilon;
             match self.bound {
                 Bound::Upper => {
                     sum.add(log_delta + ROUNDING);
-                    sum.add(error(self.noise, reach));
+                    sum.add(error(self.noise, above));
                     sum.add(error(self.wrapped.left_out, f64::INFINITY));
                 }
                 Bound::Lower => {
-                    let lost = (error(2.0 * self.wrapped.tilted + self.noise, reach) - log_delta).exp();
+                    let lost = (error(2.0 * self.wrapped.tilted + self.noise, above) - log_delta).exp();
                     if lost < 1.0 {
                         sum.add(log_delta - ROUNDING + (-lost).ln_1p());
                     }
@@ -127,13 +127,13 @@ impl Total {
         // errors of a tilt that suits other losses are large.)
         let alone = tails.iter().map(|tail| tail.epsilon(log_delta));
         let first = alone.fold(0.0, f64::max);
-        let mut reach = 1e-6 * first.max(1e-9);
+        let mut step = 1e-6 * first.max(1e-9);
         let (mut low, mut low_excess) = (first, excess(first));
         let (mut high, mut high_excess) = (low, low_excess);
         while high_excess > 0.0 {
             (low, low_excess) = (high, high_excess);
-            high += reach;
-            reach *= 8.0;
+            high += step;
+            step *= 8.0;
             if !high.is_finite() {
                 return f64::INFINITY;
             }
@@ -141,8 +141,8 @@ impl Total {
         }
         while low_excess <= 0.0 {
             (high, high_excess) = (low, low_excess);
-            low -= reach;
-            reach *= 8.0;
+            low -= step;
+            step *= 8.0;
             if low <= 0.0 {
                 low = 0.0;
                 low_excess = excess(low);
@@ -189,20 +189,20 @@ impl Total {
     }
 }
 
-/// `ln` of what an error of the tilted mass of a lattice can do to delta at `epsilon`, from losses that exceed it by `reach` at most.
-fn log_error(lattice: &Lattice, epsilon: f64, mass: f64, reach: f64) -> f64 {
-    mass.ln() + lattice.log_scale - lattice.tilt * epsilon + most_excess(lattice.tilt, reach).ln()
+/// `ln` of what an error of the tilted mass of a lattice can do to delta at `epsilon`, from losses that exceed it by `above` at most.
+fn log_error(lattice: &Lattice, epsilon: f64, mass: f64, above: f64) -> f64 {
+    mass.ln() + lattice.log_scale - lattice.tilt * epsilon + most_excess(lattice.tilt, above).ln()
 }
 
-/// The largest `e^{-tilt u} (1 - e^{-u})` at `0 <= u <= reach`: the most that a mass of 1, tilted at epsilon, adds to delta from a loss that
-/// exceeds epsilon by `reach` at most. It is largest at `u = ln(1 + 1/tilt)`.
-fn most_excess(tilt: f64, reach: f64) -> f64 {
+/// The largest `e^{-tilt u} (1 - e^{-u})` at `0 <= u <= above`: the most that a mass of 1, tilted at epsilon, adds to delta from a loss that
+/// exceeds epsilon by `above` at most. It is largest at `u = ln(1 + 1/tilt)`.
+fn most_excess(tilt: f64, above: f64) -> f64 {
     let farthest = if tilt > 0.0 {
         tilt.recip().ln_1p()
     } else {
         f64::INFINITY
     };
-    let excess = farthest.min(reach).max(0.0);
+    let excess = farthest.min(above).max(0.0);
     if excess == f64::INFINITY {
         return 1.0;
     }

@@ -95,7 +95,7 @@ impl Parted {
     pub(crate) fn new(probe: &Probe, releases: u64, expected: f64, log_mass: f64, worth: f64) -> Self {
         // (T w)^k / k! at k = MAX_RARE + 1 is what is left out.
         let expected = expected.min(((log_mass + log_factorial(MAX_RARE + 1)) / (MAX_RARE + 1) as f64).exp());
-        let (lowest, highest) = probe.reach();
+        let (lowest, highest) = probe.ends();
         let found = probe.rare_above(expected / releases as f64);
         let Some((threshold, mass)) =
             found.filter(|(threshold, _)| highest - threshold > worth * (highest - lowest))

@@ -272,13 +272,13 @@ impl Composition {
                 .map(|(probe, count)| count * probe.cumulant(tilt))
                 .sum()
         };
-        let reach = probes
+        let farthest = probes
             .iter()
-            .map(|(probe, _)| probe.reach())
-            .fold(1e-30_f64, |reach, (low, high)| {
-                reach.max(low.abs()).max(high.abs())
+            .map(|(probe, _)| probe.ends())
+            .fold(1e-30_f64, |farthest, (low, high)| {
+                farthest.max(low.abs()).max(high.abs())
             });
-        let (log_tilt, best) = lowest((STEEPEST / reach).ln(), |log_tilt| {
+        let (log_tilt, best) = lowest((STEEPEST / farthest).ln(), |log_tilt| {
             let tilt = log_tilt.exp();
             match target {
                 // Canonne, Kamath, Steinke (2020), Proposition 12, at order 1 + tilt.
@@ -363,8 +363,8 @@ mod tests {
         for (epsilon, reversed) in [(0.452, false), (0.01, true), (3.0, false)] {
             let direction = composition.look(reversed, Solve::Epsilon(epsilon));
             let asked = composition.probes(reversed, direction.log_delta);
-            let reach = |probes: &[(Probe, f64)]| probes[0].0.reach();
-            assert_eq!(reach(&direction.probes), reach(&asked), "{epsilon} {reversed}");
+            let ends = |probes: &[(Probe, f64)]| probes[0].0.ends();
+            assert_eq!(ends(&direction.probes), ends(&asked), "{epsilon} {reversed}");
         }
     }
 }

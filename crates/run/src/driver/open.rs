@@ -10,11 +10,13 @@ use undertone_coordinator::head::{RunHead, Trained};
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::participation::ParticipationKey;
 use undertone_coordinator::plan::PrivacyPlan;
+use undertone_coordinator::random::Randomness;
 use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::server_optimizer::ServerOptimizer;
 use undertone_coordinator::source::UpdateSource;
 use undertone_coordinator::task::Algorithm;
-use undertone_data::Corpus;
+use undertone_coordinator::trainings::Training;
+use undertone_data::{Corpus, LocalPlace, Partition};
 use undertone_models::SequenceModel;
 
 use super::lane::{self, RunLane};
@@ -23,22 +25,67 @@ use super::orders::{Order, Start};
 use super::workspace::{self, RunDirectory, RunFiles};
 use super::{Observer, Run, RunOptions, example_counts};
 use crate::checkpoint::Checkpoint;
-use crate::config::RunFile;
+use crate::config::{RunConfig, RunFile};
 use crate::entropy::{randomness, round_entropy};
 use crate::error::{Result, RunError};
 use crate::evaluate::EvaluationSet;
 use crate::initial_model::local_sources::LocalSources;
 use crate::initial_model::{self, SourceName, starting_parameters};
-use crate::metrics::MetricsLine;
+use crate::metrics::{MetricsLine, StartRecord};
 use crate::plan_inputs::{
     begun, config_digest, config_text, named_strategy, population, trainings_of, vocabulary_cost,
 };
 use crate::ranks::Ranks;
 use crate::source::local::Local;
 use crate::source::secagg::{SecAggSimulation, SecureRounds};
+use crate::sweep_statement::with_selection;
 use crate::{engine, files, ledger};
 
+/// The beginning of a run.
+enum Begin {
+    /// A new run.
+    New,
+    /// A run that goes on from its checkpoint.
+    From(Box<Checkpoint>),
+}
+
+impl Begin {
+    fn checkpoint(&self) -> Option<&Checkpoint> {
+        match self {
+            Self::New => None,
+            Self::From(checkpoint) => Some(checkpoint),
+        }
+    }
+}
+
+/// The inputs of a start, which its steps read.
+struct Opening<'r, 'a> {
+    file: &'a RunFile,
+    directory: &'a RunDirectory,
+    corpus: &'a Corpus,
+    users: Partition<'a>,
+    model: &'r Arc<dyn SequenceModel>,
+    options: &'a RunOptions,
+    ranks: &'a dyn Ranks,
+    begin: Begin,
+    /// The first line of the ledger of a run that goes on.
+    first: Option<ledger::First>,
+}
+
+/// What is known of the text of a run: its name, and the trainings that came before it.
+struct Origin {
+    name: SourceName,
+    trainings: Vec<Training>,
+    /// The places on this machine that a new run records.
+    local: Option<LocalSources>,
+    places: Vec<LocalPlace>,
+}
+
 impl<'a> Run<'a> {
+    /// Opens a new run, or one that goes on from its checkpoint.
+    ///
+    /// # Errors
+    /// [`RunError`], before any file is written where the run file, its text or its budget is at fault.
     pub(super) fn open(
         file: &'a RunFile,
         directory: &'a RunDirectory,
@@ -48,186 +95,36 @@ impl<'a> Run<'a> {
         ranks: &'a dyn Ranks,
         observer: &'a dyn Observer,
     ) -> Result<(Self, RunHead)> {
-        let RunFile { config, base, .. } = file;
+        let config = &file.config;
         let users = config.training_users(corpus)?;
-        if users.num_users() == 0 {
-            let hint = "loosen `data.min_tokens` or `data.min_examples`, or check `data.split`";
-            return Err(RunError::EmptyPartition { split: "train", hint });
-        }
-        let randomness = randomness(config.seed)?;
-        if ranks.size() > 1 && config.task.aggregation.is_some() {
-            return Err(RunError::left_out("aggregation", "the run has several processes"));
-        }
+        let randomness = checked_randomness(config, &users, ranks)?;
         let identity = ModelIdentity::new(model.as_ref());
-        let start = Start {
-            config: config_text(config)?,
-            base: std::path::absolute(base).unwrap_or_else(|_| base.to_owned()),
-            data_sha256: corpus.digest().to_owned(),
-            frozen_sha256: identity.frozen_sha256().map(str::to_owned),
-        };
-        Order::Start(start).send(&[], ranks)?;
-        let mut population = population(config, &example_counts(&users));
-        // An earlier version counted the examples although the file gave their number.
-        let first = match options.resume {
-            true => ledger::first_line(directory.path())?,
-            false => None,
-        };
-        if config.task.user_update.algorithm == Algorithm::Els
-            && let Some(weight) = first.as_ref().and_then(|first| first.total_weight)
-        {
-            population.total_weight = weight;
-        }
-        let checkpoint = match options.resume {
-            true => {
-                let name = identity.name(config.task.model.family());
-                Some(directory.read_checkpoint(config, corpus, &name, model.layout().len())?)
-            }
-            false => None,
-        };
-        let plan = match &checkpoint {
-            // The matrix and the noise that were run, not those that are found once more.
-            Some(_) => {
-                let noise_multiplier = first.and_then(|first| first.noise_multiplier);
-                let begun = begun(directory.path(), noise_multiplier)?;
-                PrivacyPlan::of_begun(&config.task, &begun, model.layout(), population)?
-            }
-            None => {
-                let strategy = named_strategy(&config.task, base)?;
-                PrivacyPlan::new(&config.task, strategy.as_ref(), model.layout(), population)?
-            }
-        };
-        let plan = plan.with_lane(config.lane_size())?;
-        lane::check_mechanism(config, &plan)?;
-        plan.check_sum(ranks.size())?;
-        // What the words cost must be known under the run's relation.
-        let words = vocabulary_cost(&plan, corpus.vocabulary_privacy())?;
-        let plan = plan.with_vocabulary(words);
-        let source_name = match &checkpoint {
-            Some(_) => SourceName::of(directory.path(), &config.data)?,
-            None => directory.source_name(&config.data)?,
-        };
-        let trainings = match (&checkpoint, &config.initial_model) {
-            // The file may be gone by now.
-            (Some(_), _) => trainings_of(directory.path())?,
-            (None, file) => {
-                let adapters = config.initial_adapters.as_deref();
-                let mut trainings = initial_model::trainings(base, file.as_deref(), adapters)?;
-                source_name.rename(&mut trainings);
-                trainings
-            }
-        };
-        let own = &source_name.public;
-        let places = config.data.source.places(base)?;
-        let (initial, adapters) = (
-            config.initial_model.as_deref(),
-            config.initial_adapters.as_deref(),
-        );
-        let local = match &checkpoint {
-            Some(_) => None,
-            None => Some(LocalSources::of_start(base, initial, adapters)?),
-        };
-        let mut trainings = trainings;
-        if let Some(local) = &local {
-            local.rename(&mut trainings, own, &places);
-        }
-        let plan = plan.with_start(&trainings, own);
-        let plan =
-            crate::sweep_statement::with_selection(directory.path(), config, plan, corpus.vocab().len())?;
-        // Fails before any work when the budget does not allow a single round, or the accountant cannot evaluate the plan.
-        plan.check_budget()?;
-        plan.check_selected()?;
-        let kept = checkpoint
-            .as_ref()
-            .and_then(|checkpoint| checkpoint.state.participation_key.clone());
-        let participation_key = kept.unwrap_or_else(|| ParticipationKey::new(&randomness));
-        let (model_spec, rounds) = (&config.task.model, config.task.rounds);
-        let mut start = workspace::start_record(
-            &config.task.name,
-            model_spec,
-            rounds,
-            &config.evaluation,
-            (corpus, &users),
-            &identity,
-        );
-        start.warning = plan.warning(&config.task, model.layout(), config.initial_model.is_some())?;
-        let evaluation = &config.evaluation;
-        let periodic = EvaluationSet::new(corpus, evaluation.split, evaluation.sample_tokens())?;
-        let initial = config.initial_model.as_deref().filter(|_| checkpoint.is_none());
-        let mut parameters = starting_parameters(
-            &config.task.model,
-            initial,
-            base,
-            model.as_ref(),
-            corpus.vocab(),
-            &randomness,
-        )?;
-        let adapters = config
-            .initial_adapters
-            .as_deref()
-            .filter(|_| checkpoint.is_none());
-        if let Some(folder) = adapters {
-            let (spec, words) = (&config.task.model, corpus.vocab());
-            initial_model::add_adapters(spec, folder, base, model.as_ref(), words, &mut parameters)?;
-        }
-        let optimizer = ServerOptimizer::new(config.task.server, model.layout(), config.task.rounds);
-        let files = match &checkpoint {
-            Some(Checkpoint { state, .. }) => {
-                directory.open_files(state.ledger_bytes, state.metrics_bytes)?
-            }
-            None => {
-                local.unwrap_or_default().write(directory.path(), own, places)?;
-                directory.create_files(config, &plan, corpus, base, &trainings, &source_name)?
-            }
-        };
-        let RunFiles {
-            store,
-            metrics,
-            genesis,
-            entries,
-            chain,
-        } = files;
-        let done = checkpoint.as_ref().map(|checkpoint| checkpoint.state.rounds);
+        announce(file, corpus, &identity, ranks)?;
+        let opening = Opening::new(file, directory, corpus, users, model, options, ranks, &identity)?;
+        let (plan, mut origin) = (opening.plan_of()?, opening.trainings_of()?);
+        let plan = opening.with_start(plan, &mut origin)?;
+        let participation_key = opening.participation_key(&randomness);
+        let start = opening.start_record(&plan, &identity)?;
+        let periodic = opening.sample()?;
+        let trained = opening.parameters_of(&identity, &randomness)?;
+        let (trainings, files) = opening.files_of(&plan, origin)?;
+        let done = opening
+            .begin
+            .checkpoint()
+            .map(|checkpoint| checkpoint.state.rounds);
         let lane = RunLane::open(directory.path(), config, &plan, &participation_key, done)?;
         let live = LiveReplays::open(directory.path(), config, &plan, done)?;
-        let cohorts = Cohorts::new(&config.task, &plan, &example_counts(&users), &participation_key)?;
-        let digest = config_digest(config)?;
-        let source: Box<dyn UpdateSource<Error = RunError> + 'a> =
-            match SecureRounds::new(config, &plan, &digest, options.threads)? {
-                Some(secure) => Box::new(SecAggSimulation {
-                    secure,
-                    engine: engine::processor(&config.task, model.as_ref(), &users, options.threads),
-                    users,
-                    settings: &config.task.user_update,
-                    randomness: crate::entropy::randomness(config.seed)?,
-                }),
-                None => Box::new(Local {
-                    engine: config
-                        .engine
-                        .open(&config.task, model.as_ref(), &users, options.threads)?,
-                    users,
-                    settings: &config.task.user_update,
-                    randomness: crate::entropy::randomness(config.seed)?,
-                    ranks,
-                }),
-            };
-        let (planned, estimated) = (plan.planned()?, plan.estimated()?);
-        let trained = Trained {
-            model: model.clone(),
-            parameters,
-            optimizer,
-            identity: identity.clone(),
-        };
         let mut run = Self {
-            planned,
-            estimated,
-            cohorts,
-            source,
+            cohorts: Cohorts::new(&config.task, &plan, &example_counts(&users), &participation_key)?,
+            source: opening.source_of(&plan)?,
+            planned: plan.planned()?,
+            estimated: plan.estimated()?,
             participation_key,
-            store: Box::new(store),
+            store: Box::new(files.store),
             lane,
             live,
-            metrics,
-            genesis,
+            metrics: files.metrics,
+            genesis: files.genesis,
             config,
             directory,
             corpus,
@@ -246,24 +143,40 @@ impl<'a> Run<'a> {
             stopped_early: None,
             starved: false,
         };
-        let entropy = round_entropy(config.seed)?;
-        let fresh = checkpoint.is_none();
-        let head = match checkpoint {
-            Some(checkpoint) => run.restore(checkpoint, &entries, chain, plan, trained, &entropy)?,
-            None => {
-                run.metrics.append(&MetricsLine::Start(run.start.clone()))?;
-                RunHead::new(&config.task, plan, Some(trained), &run.genesis, &entropy)?
+        let head = run.begin(opening.begin, (&files.entries, files.chain), plan, trained)?;
+        Ok((run, head))
+    }
+
+    /// Makes the head of the run, and for a new one the first line of its metrics, its first evaluation and its first checkpoint.
+    fn begin(
+        &mut self,
+        begin: Begin,
+        (ledger, chain): (&[LedgerEntry], Chain),
+        plan: PrivacyPlan,
+        trained: Trained,
+    ) -> Result<RunHead> {
+        let entropy = round_entropy(self.config.seed)?;
+        let (head, is_new) = match begin {
+            Begin::From(checkpoint) => (
+                self.restore(*checkpoint, ledger, chain, plan, trained, &entropy)?,
+                false,
+            ),
+            Begin::New => {
+                self.metrics.append(&MetricsLine::Start(self.start.clone()))?;
+                let (task, genesis) = (&self.config.task, &self.genesis);
+                (RunHead::new(task, plan, Some(trained), genesis, &entropy)?, true)
             }
         };
-        observer.on_start(&run.start, run.planned.as_ref(), head.round());
-        if fresh {
+        self.observer
+            .on_start(&self.start, self.planned.as_ref(), head.round());
+        if is_new {
             // Before the first checkpoint, so that a run that goes on from there does not do it again.
-            if config.initial_model.is_some() {
-                run.evaluate_whole(&head)?;
+            if self.config.initial_model.is_some() {
+                self.evaluate_whole(&head)?;
             }
-            run.checkpoint(&head)?;
+            self.checkpoint(&head)?;
         }
-        Ok((run, head))
+        Ok(head)
     }
 
     fn restore(
@@ -310,5 +223,248 @@ impl<'a> Run<'a> {
         let head = RunHead::new(task, plan, Some(trained), genesis, entropy)?;
         let secret = noise.as_mut().map(|file| file as &mut dyn Read);
         Ok(head.load(ledger, chain, checkpoint.state.adaptive_clip, secret, entropy)?)
+    }
+}
+
+/// The randomness of a run, after the checks that need nothing else: there is somebody to train on, and processes fit the sum.
+fn checked_randomness(config: &RunConfig, users: &Partition<'_>, ranks: &dyn Ranks) -> Result<Randomness> {
+    if users.num_users() == 0 {
+        let hint = "loosen `data.min_tokens` or `data.min_examples`, or check `data.split`";
+        return Err(RunError::EmptyPartition { split: "train", hint });
+    }
+    let randomness = randomness(config.seed)?;
+    if ranks.size() > 1 && config.task.aggregation.is_some() {
+        return Err(RunError::left_out("aggregation", "the run has several processes"));
+    }
+    Ok(randomness)
+}
+
+/// Tells the other processes of the run what it is.
+fn announce(file: &RunFile, corpus: &Corpus, identity: &ModelIdentity, ranks: &dyn Ranks) -> Result<()> {
+    let start = Start {
+        config: config_text(&file.config)?,
+        base: std::path::absolute(&file.base).unwrap_or_else(|_| file.base.clone()),
+        data_sha256: corpus.digest().to_owned(),
+        frozen_sha256: identity.frozen_sha256().map(str::to_owned),
+    };
+    Order::Start(start).send(&[], ranks)
+}
+
+impl<'r, 'a> Opening<'r, 'a> {
+    #[allow(clippy::too_many_arguments)] // the arguments of a start, and what was made of them
+    fn new(
+        file: &'a RunFile,
+        directory: &'a RunDirectory,
+        corpus: &'a Corpus,
+        users: Partition<'a>,
+        model: &'r Arc<dyn SequenceModel>,
+        options: &'a RunOptions,
+        ranks: &'a dyn Ranks,
+        identity: &ModelIdentity,
+    ) -> Result<Self> {
+        let config = &file.config;
+        let (begin, first) = match options.resume {
+            false => (Begin::New, None),
+            true => {
+                let first = ledger::first_line(directory.path())?;
+                let name = identity.name(config.task.model.family());
+                let checkpoint = directory.read_checkpoint(config, corpus, &name, model.layout().len())?;
+                (Begin::From(Box::new(checkpoint)), first)
+            }
+        };
+        Ok(Self {
+            file,
+            directory,
+            corpus,
+            users,
+            model,
+            options,
+            ranks,
+            begin,
+            first,
+        })
+    }
+
+    fn config(&self) -> &'a RunConfig {
+        &self.file.config
+    }
+
+    /// The plan before the cost of what came before the run.
+    fn plan_of(&self) -> Result<PrivacyPlan> {
+        let (config, layout) = (self.config(), self.model.layout());
+        let mut population = population(config, &example_counts(&self.users));
+        // An earlier version counted the examples although the file gave their number.
+        if config.task.user_update.algorithm == Algorithm::Els
+            && let Some(weight) = self.first.as_ref().and_then(|first| first.total_weight)
+        {
+            population.total_weight = weight;
+        }
+        let plan = match &self.begin {
+            // The matrix and the noise that were run, not those that are found once more.
+            Begin::From(_) => {
+                let noise_multiplier = self.first.as_ref().and_then(|first| first.noise_multiplier);
+                let begun = begun(self.directory.path(), noise_multiplier)?;
+                PrivacyPlan::of_begun(&config.task, &begun, layout, population)?
+            }
+            Begin::New => {
+                let strategy = named_strategy(&config.task, &self.file.base)?;
+                PrivacyPlan::new(&config.task, strategy.as_ref(), layout, population)?
+            }
+        };
+        let plan = plan.with_lane(config.lane_size())?;
+        lane::check_mechanism(config, &plan)?;
+        plan.check_sum(self.ranks.size())?;
+        // What the words cost must be known under the run's relation.
+        let words = vocabulary_cost(&plan, self.corpus.vocabulary_privacy())?;
+        Ok(plan.with_vocabulary(words))
+    }
+
+    /// The name of the text, and the trainings that the run starts from.
+    fn trainings_of(&self) -> Result<Origin> {
+        let (config, base) = (self.config(), &self.file.base);
+        let initial = config.initial_model.as_deref();
+        let adapters = config.initial_adapters.as_deref();
+        let (name, trainings) = match &self.begin {
+            // The file may be gone by now.
+            Begin::From(_) => (
+                SourceName::of(self.directory.path(), &config.data)?,
+                trainings_of(self.directory.path())?,
+            ),
+            Begin::New => {
+                let name = self.directory.source_name(&config.data)?;
+                let mut trainings = initial_model::trainings(base, initial, adapters)?;
+                name.rename(&mut trainings);
+                (name, trainings)
+            }
+        };
+        let places = config.data.source.places(base)?;
+        let local = match &self.begin {
+            Begin::From(_) => None,
+            Begin::New => Some(LocalSources::of_start(base, initial, adapters)?),
+        };
+        Ok(Origin {
+            name,
+            trainings,
+            local,
+            places,
+        })
+    }
+
+    /// The whole plan, which fails before any work when the budget does not allow a single round, or the accountant cannot evaluate it.
+    fn with_start(&self, plan: PrivacyPlan, origin: &mut Origin) -> Result<PrivacyPlan> {
+        let own = &origin.name.public;
+        if let Some(local) = &origin.local {
+            local.rename(&mut origin.trainings, own, &origin.places);
+        }
+        let plan = plan.with_start(&origin.trainings, own);
+        let words = self.corpus.vocab().len();
+        let plan = with_selection(self.directory.path(), self.config(), plan, words)?;
+        plan.check_budget()?;
+        plan.check_selected()?;
+        Ok(plan)
+    }
+
+    fn participation_key(&self, randomness: &Randomness) -> ParticipationKey {
+        let kept = self.begin.checkpoint();
+        kept.and_then(|checkpoint| checkpoint.state.participation_key.clone())
+            .unwrap_or_else(|| ParticipationKey::new(randomness))
+    }
+
+    fn start_record(&self, plan: &PrivacyPlan, identity: &ModelIdentity) -> Result<StartRecord> {
+        let config = self.config();
+        let mut start = workspace::start_record(
+            &config.task.name,
+            &config.task.model,
+            config.task.rounds,
+            &config.evaluation,
+            (self.corpus, &self.users),
+            identity,
+        );
+        start.warning = plan.warning(&config.task, self.model.layout(), config.initial_model.is_some())?;
+        Ok(start)
+    }
+
+    /// The sample of held-out users that each evaluation on the way reads.
+    fn sample(&self) -> Result<EvaluationSet> {
+        let evaluation = &self.config().evaluation;
+        EvaluationSet::new(self.corpus, evaluation.split, evaluation.sample_tokens())
+    }
+
+    /// The model with its parameters at the start, and its optimizer. Those of a checkpoint replace them later.
+    fn parameters_of(&self, identity: &ModelIdentity, randomness: &Randomness) -> Result<Trained> {
+        let (config, base, words) = (self.config(), &self.file.base, self.corpus.vocab());
+        let (spec, model) = (&config.task.model, self.model.as_ref());
+        let (initial, adapters) = match &self.begin {
+            Begin::From(_) => (None, None),
+            Begin::New => (
+                config.initial_model.as_deref(),
+                config.initial_adapters.as_deref(),
+            ),
+        };
+        let mut parameters = starting_parameters(spec, initial, base, model, words, randomness)?;
+        if let Some(folder) = adapters {
+            initial_model::add_adapters(spec, folder, base, model, words, &mut parameters)?;
+        }
+        Ok(Trained {
+            model: self.model.clone(),
+            parameters,
+            optimizer: ServerOptimizer::new(config.task.server, model.layout(), config.task.rounds),
+            identity: identity.clone(),
+        })
+    }
+
+    /// The files of the run, which a new one writes here.
+    fn files_of(&self, plan: &PrivacyPlan, origin: Origin) -> Result<(Vec<Training>, RunFiles)> {
+        let Origin {
+            name,
+            trainings,
+            local,
+            places,
+        } = origin;
+        let directory = self.directory;
+        let files = match &self.begin {
+            Begin::From(checkpoint) => {
+                directory.open_files(checkpoint.state.ledger_bytes, checkpoint.state.metrics_bytes)?
+            }
+            Begin::New => {
+                local
+                    .unwrap_or_default()
+                    .write(directory.path(), &name.public, places)?;
+                directory.create_files(
+                    self.config(),
+                    plan,
+                    self.corpus,
+                    &self.file.base,
+                    &trainings,
+                    &name,
+                )?
+            }
+        };
+        Ok((trainings, files))
+    }
+
+    /// The source of the sums.
+    fn source_of(&self, plan: &PrivacyPlan) -> Result<Box<dyn UpdateSource<Error = RunError> + 'a>> {
+        let (config, users, threads) = (self.config(), self.users, self.options.threads);
+        let model = self.model.as_ref();
+        let settings = &config.task.user_update;
+        Ok(
+            match SecureRounds::new(config, plan, &config_digest(config)?, threads)? {
+                Some(secure) => Box::new(SecAggSimulation {
+                    secure,
+                    engine: engine::processor(&config.task, model, &users, threads),
+                    users,
+                    settings,
+                    randomness: randomness(config.seed)?,
+                }),
+                None => Box::new(Local {
+                    engine: config.engine.open(&config.task, model, &users, threads)?,
+                    users,
+                    settings,
+                    randomness: randomness(config.seed)?,
+                    ranks: self.ranks,
+                }),
+            },
+        )
     }
 }
