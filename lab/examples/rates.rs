@@ -72,6 +72,7 @@ fn admission(attempt: AttemptId, user: u64, checkin: u64) -> Admission {
         session: SessionId(id),
         user: ParticipantId::new(pseudonym(user)),
         person: Sha256::digest(user.to_le_bytes()).into(),
+        key: Sha256::digest(user.to_be_bytes()).into(),
         device: Sha256::digest(user.to_be_bytes()).into(),
         checkin: id,
         hold_until: u64::MAX,

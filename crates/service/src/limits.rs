@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use undertone_protocol::{Code, Digest32, Problem, RetryWindow};
-use undertone_store::{Departure, Millis, SessionLimits};
+use undertone_store::{Departure, Millis, SessionLimits, Store};
 
+use crate::error::ServiceError;
 use crate::identity::DAY;
 
 /// The limits of one person.
@@ -84,6 +85,41 @@ pub(crate) fn departed(how: Departure) -> Problem {
     Problem::new(code, why).with_retry(RetryWindow::between(DAY / 2, DAY))
 }
 
+/// The answer to a device whose key was revoked.
+pub(crate) fn revoked() -> Problem {
+    Problem::new(Code::Revoked, "the key of this device was revoked")
+}
+
+/// `true` for the answer to a device that was revoked, or whose person takes part no more.
+pub(crate) fn is_gone(problem: &Problem) -> bool {
+    *problem == revoked()
+        || [Departure::Left, Departure::Revoked]
+            .map(departed)
+            .contains(problem)
+}
+
+/// Asks the store about a device that no admission asks for.
+///
+/// # Errors
+/// A refusal of a device that was revoked, or whose person takes part no more; the store fails.
+pub(crate) fn still_here(
+    store: &dyn Store,
+    population: &str,
+    device: &Digest32,
+    person: &Digest32,
+) -> Result<(), Problem> {
+    let found = store
+        .membership(device, population, person)
+        .map_err(ServiceError::from)?;
+    if found.device.is_some_and(|row| row.revoked) {
+        return Err(revoked());
+    }
+    match found.departure.filter(|how| how.ends_participation()) {
+        Some(how) => Err(departed(how)),
+        None => Ok(()),
+    }
+}
+
 /// People are forgotten once this many were noted since the last time.
 const MAX_NOTED: usize = 10_000;
 
@@ -122,6 +158,14 @@ impl Arrivals {
         noted.insert(*person, (checkin, now));
         Ok(())
     }
+
+    /// Forgets a check-in, so that a device that was revoked does not keep the other devices of its person waiting.
+    pub(crate) fn forget(&self, person: &Digest32, checkin: [u8; 16]) {
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.get(person).is_some_and(|(last, _)| *last == checkin) {
+            noted.remove(person);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -139,6 +183,11 @@ mod tests {
         assert_eq!(refused.retry.unwrap().min_ms, 1000);
         note(2, 2, 5999).unwrap();
         note(1, 2, 6001).unwrap();
+        // A check-in that is forgotten holds up no other, and only the last one can be forgotten.
+        arrivals.forget(&[1; 32], [1; 16]);
+        assert!(note(1, 3, 6002).is_err());
+        arrivals.forget(&[1; 32], [2; 16]);
+        note(1, 3, 6002).unwrap();
         // Without an interval nobody is noted.
         arrivals.note(&[3; 32], [1; 16], 0, 0).unwrap();
         arrivals.note(&[3; 32], [2; 16], 0, 0).unwrap();

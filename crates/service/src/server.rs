@@ -2,6 +2,8 @@
 
 mod board;
 mod several;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +27,7 @@ use crate::error::{Result, ServiceError};
 use crate::http::{Connections, Downloads, InFlight, Rates};
 use crate::identity::{self, DAY, Identity, IdentityRefusal, Issuer, IssuerKeys, Member};
 use crate::keys::random;
-use crate::limits::{Arrivals, departed};
+use crate::limits::{Arrivals, is_gone, revoked, still_here};
 use crate::metrics::{Metrics, ObservedStore};
 use crate::pace;
 use crate::room::{Claims, LeftOver, Reply, Room, Shared};
@@ -455,9 +457,9 @@ impl Service {
             (&device, population, &person),
         )?;
         // A device that has a row renews its certificate, unless its person has gone since.
-        self.still_here(population, &device, &person)?;
+        still_here(self.shared.store.as_ref(), population, &device, &person)?;
         if row.revoked {
-            return Err(Problem::new(Code::Revoked, "the key of this device was revoked"));
+            return Err(revoked());
         }
         Ok(write(&Enrolled {
             certificate: Some(certificate),
@@ -483,8 +485,6 @@ impl Service {
         signature
             .check(&member.device, now, "POST", path, body)
             .map_err(bad)?;
-        let person = self.person(population, &member);
-        self.still_here(population, &member.device, &person)?;
         Ok(member)
     }
 
@@ -495,20 +495,10 @@ impl Service {
             .person(population, &member.issuer, &member.subject)
     }
 
-    /// Refuses a device that was revoked, and one whose person takes part no more.
-    fn still_here(&self, population: &str, device: &Digest32, person: &Digest32) -> Reply<()> {
-        let found = self
-            .shared
-            .store
-            .membership(device, population, person)
-            .map_err(store)?;
-        if found.device.is_some_and(|row| row.revoked) {
-            return Err(Problem::new(Code::Revoked, "the key of this device was revoked"));
-        }
-        match found.departure.filter(|how| how.ends_participation()) {
-            Some(how) => Err(departed(how)),
-            None => Ok(()),
-        }
+    /// Refuses a device that was revoked, and one whose person takes part no more. A check-in needs it only where no admission says so.
+    pub(crate) fn still_here(&self, population: &str, member: &Member) -> Reply<()> {
+        let person = self.person(population, member);
+        still_here(self.shared.store.as_ref(), population, &member.device, &person)
     }
 
     /// Certifies keys of secure sums for a device that shows its certificate.
@@ -518,6 +508,7 @@ impl Service {
     pub fn certify(&self, population: &str, signature: &str, path: &str, body: &[u8]) -> Reply<Vec<u8>> {
         let request: SessionKeys = read("the session keys", body, limits::MAX_MESSAGE).map_err(malformed)?;
         let member = self.member(population, request.certificate.as_ref(), signature, path, body)?;
+        self.still_here(population, &member)?;
         let now = self.shared.store.now();
         let issuer = Issuer::new(&self.shared.keys, population, self.identity);
         let certificates = issuer.certify(&request.keys, now).map_err(refused)?;
@@ -549,13 +540,18 @@ impl Service {
         let mut asked = None;
         let answer = self
             .checked_in(population, signature, path, body)
-            .and_then(|checked| self.answer(&checked, &mut asked));
+            .and_then(|checked| {
+                let answer = self.answer(&checked, &mut asked);
+                self.answered(&checked, answer.as_ref().err());
+                answer
+            });
         self.metrics
             .check_in(asked, answer.as_ref().err().map(Problem::code));
         answer
     }
 
-    /// Reads a check-in, and checks who signed it.
+    /// Reads a check-in, and checks who signed it. It does not ask whether the device was revoked or its person has left: the answer does. Then
+    /// call [`answered`](Self::answered).
     pub(crate) fn checked_in(
         &self,
         population: &str,
@@ -565,17 +561,19 @@ impl Service {
     ) -> Reply<CheckedIn> {
         let request: CheckIn = read("the check-in", body, limits::MAX_MESSAGE).map_err(malformed)?;
         let member = self.member(population, request.certificate.as_ref(), signature, path, body)?;
-        let now = self.shared.store.now();
-        self.metrics
-            .arrived(population, &member.device, request.client_version, now);
         let checkin: [u8; 16] = request.checkin.as_slice().try_into().map_err(malformed)?;
+        if request.eligible.len() > limits::MAX_ELIGIBLE {
+            return Err(malformed(format!("at most {} tasks", limits::MAX_ELIGIBLE)));
+        }
+        let now = self.shared.store.now();
         let (person, interval) = (
             self.person(population, &member),
             self.admissions().person().interval,
         );
-        self.arrivals.note(&person, checkin, now, interval)?;
-        if request.eligible.len() > limits::MAX_ELIGIBLE {
-            return Err(malformed(format!("at most {} tasks", limits::MAX_ELIGIBLE)));
+        if let Err(early) = self.arrivals.note(&person, checkin, now, interval) {
+            self.metrics
+                .arrived(population, &member.device, request.client_version, now);
+            return Err(early);
         }
         let id = |id: &Vec<u8>| Some(TaskId(id.as_slice().try_into().ok()?));
         Ok(CheckedIn {
@@ -588,8 +586,36 @@ impl Service {
         })
     }
 
-    /// The answer of the tasks of this process to a check-in; `asked` becomes the last task that was asked for a place.
+    /// Notes the end of a check-in. One of a device that was revoked, or whose person has left, leaves no trace.
+    pub(crate) fn answered(&self, request: &CheckedIn, refusal: Option<&Problem>) {
+        let (population, member) = (&request.population, &request.member);
+        if refusal.is_some_and(is_gone) {
+            let person = self.person(population, member);
+            self.arrivals.forget(&person, request.checkin);
+        } else {
+            let (version, now) = (request.client_version, self.shared.store.now());
+            self.metrics.arrived(population, &member.device, version, now);
+        }
+    }
+
+    /// The answer of this process to a check-in; `asked` becomes the last task that was asked for a place.
     pub(crate) fn answer(&self, request: &CheckedIn, asked: &mut Option<TaskId>) -> Reply<Assignment> {
+        let mut is_here = false;
+        let answer = self.offer(request, asked, &mut is_here);
+        if answer.is_err() && !is_here {
+            self.still_here(&request.population, &request.member)?;
+        }
+        answer
+    }
+
+    /// The answer of the tasks of this process to a check-in. `is_here` becomes `true` once the store has said that the device was not revoked
+    /// and that its person has not left. An admission says so, and for any other refusal the store is asked apart.
+    pub(crate) fn offer(
+        &self,
+        request: &CheckedIn,
+        asked: &mut Option<TaskId>,
+        is_here: &mut bool,
+    ) -> Reply<Assignment> {
         if self.closed.load(Ordering::Acquire) {
             let problem = Problem::new(Code::Busy, "the service is being stopped");
             return Err(problem.with_retry(pace::idle(60_000)));
@@ -614,11 +640,18 @@ impl Service {
             );
         };
         // Judged for the first task that asks for it.
-        let mut attested: Option<Reply<()>> = None;
+        let mut verdict: Option<Reply<()>> = None;
         for room in rooms {
             *asked = Some(room.task().id);
             let version = room.task().file.service.eligibility.min_client_version;
-            if request.client_version < version {
+            let attested = room.task().file.service.identity == IdentityLevel::Attested;
+            let is_old = request.client_version < version;
+            // Evidence is judged, and counted for its hardware, before the task is asked for a place.
+            if (is_old || attested) && !*is_here {
+                self.still_here(&request.population, &request.member)?;
+                *is_here = true;
+            }
+            if is_old {
                 count(&room, Err(Code::Upgrade));
                 last = Some(Problem::new(
                     Code::Upgrade,
@@ -626,9 +659,9 @@ impl Service {
                 ));
                 continue;
             }
-            if room.task().file.service.identity == IdentityLevel::Attested {
+            if attested {
                 let store = self.shared.store.as_ref();
-                let judged = attested.get_or_insert_with(|| {
+                let judged = verdict.get_or_insert_with(|| {
                     self.admissions()
                         .attest(store, &request.population, &request.member, &request.evidence)
                 });
@@ -646,7 +679,9 @@ impl Service {
                     }
                     return Ok(assignment);
                 }
+                Err(problem) if is_gone(&problem) => return Err(problem),
                 Err(problem) => {
+                    *is_here = true;
                     count(&room, Err(problem.code()));
                     last = Some(problem);
                 }

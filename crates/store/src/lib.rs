@@ -142,6 +142,9 @@ pub trait Store: Oversight {
     /// again; in every other state a session is its subject's only one in the attempt. An attempt takes nobody after
     /// `select_until`, while its task is not active, and after the database was opened anew.
     ///
+    /// A device that was revoked, and one whose subject takes part in the population no more, has no other answer than that, also where its
+    /// check-in opened a session before. An admission that is refused changes nothing.
+    ///
     /// # Errors
     /// [`StoreError::Missing`]; [`StoreError::Unavailable`].
     fn admit(&self, admission: &Admission) -> Result<Admitted>;

@@ -315,14 +315,18 @@ impl State {
     /// The answer to an admission that opens no session; `None` for one that does.
     fn refusal(&self, admission: &Admission, now: Millis) -> Result<Option<Admitted>> {
         let attempt = self.attempt(admission.attempt)?;
+        let task = self.task(attempt.facts.task)?;
+        let device = self.devices.get(&admission.key);
+        let departure = self.departure(&task.task.population, &admission.person);
+        let gone = rules::gone(device.is_some_and(|device| device.row.revoked), departure);
+        if gone.is_some() {
+            return Ok(gone);
+        }
         let before = self.checkins.get(&(admission.device, admission.checkin));
         if let Some(&session) = before {
             return Ok(Some(Admitted::Before(session)));
         }
-        let task = self.task(attempt.facts.task)?;
-        let departure = self.departure(&task.task.population, &admission.person);
-        let left = departure.is_some_and(Departure::ends_participation);
-        if left || task.barred.contains(&admission.user) {
+        if task.barred.contains(&admission.user) {
             return Ok(Some(Admitted::Barred));
         }
         let user = task.users.get(&admission.user);

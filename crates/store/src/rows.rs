@@ -190,6 +190,8 @@ pub struct Admission {
     pub user: ParticipantId,
     /// The hash of the subject in its population, by which a departure is known.
     pub person: Digest32,
+    /// Key of the device, by which its revocation is known. The store looks for its hash, and no row of a session holds it.
+    pub key: Digest32,
     /// A hash of the key of the device, under a salt that is in no file.
     pub device: Digest32,
     /// The check-in, which gets one answer for good.
@@ -234,7 +236,11 @@ pub enum Admitted {
     },
     /// The subject has taken part as often as the task allows.
     TooOften,
-    /// The subject takes part in the task, or in its population, no more.
+    /// The key of the device was revoked.
+    Revoked,
+    /// The subject takes part in the population no more.
+    Departed(Departure),
+    /// The subject takes part in the task no more.
     Barred,
     /// The subject or its device had all the sessions of this attempt that it may have.
     TooMany,

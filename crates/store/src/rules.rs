@@ -177,6 +177,15 @@ pub(crate) fn device_name(key: &[u8]) -> Digest32 {
         .into()
 }
 
+/// The answer to a device that was revoked, or whose subject takes part in the population no more.
+pub(crate) fn gone(revoked: bool, departure: Option<Departure>) -> Option<Admitted> {
+    match departure {
+        _ if revoked => Some(Admitted::Revoked),
+        Some(how) if how.ends_participation() => Some(Admitted::Departed(how)),
+        _ => None,
+    }
+}
+
 /// The bytes before the key of a device in its hash.
 pub(crate) const DEVICE: &[u8] = b"undertone device\0";
 

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
 use tower::ServiceExt as _;
 use undertone_protocol::{
-    CheckInReply, Code, Problem, SIGNATURE_HEADER, Versions, check_in_reply, limits, read, write,
+    Assignment, CheckInReply, Code, Problem, SIGNATURE_HEADER, Versions, check_in_reply, limits, read, write,
 };
 use undertone_store::TaskId;
 
@@ -25,7 +25,9 @@ use super::connections::Connection;
 use super::{Answer, Refused, blocking, private, protobuf, rates, routes, text_header, version};
 use crate::cluster::{Cluster, Found, Silence};
 use crate::identity::unhex;
+use crate::limits::is_gone;
 use crate::pace;
+use crate::room::Reply;
 use crate::server::{CheckedIn, Service};
 use crate::trouble::Seldom;
 
@@ -132,10 +134,28 @@ async fn check_in(
         checked
     });
     let checked = Arc::new(checked.await?);
+    let answer = answer_of_all(&front, &checked).await;
+    let (service, refusal) = (front.service.clone(), answer.as_ref().err().cloned());
+    let ended = private(move || {
+        service.answered(&checked, refusal.as_ref());
+        Ok(())
+    });
+    ended.await?;
+    Ok(protobuf(answer?))
+}
+
+/// The answer of the tasks of all processes to a check-in, as it travels.
+async fn answer_of_all(front: &Front, checked: &Arc<CheckedIn>) -> Reply<Vec<u8>> {
     let (service, asked) = (front.service.clone(), checked.clone());
-    let mut last = match private(move || Ok(answer(&service, &asked))).await? {
-        Ok(reply) => return Ok(protobuf(reply)),
-        Err(problem) => problem,
+    let own = private(move || {
+        let (mut task, mut is_here) = (None, false);
+        let answer = service.offer(&asked, &mut task, &mut is_here);
+        Ok((reply(&service, task, answer), is_here))
+    });
+    let (mut last, mut is_here) = match own.await? {
+        (Ok(reply), _) => return Ok(reply),
+        (Err(problem), _) if is_gone(&problem) => return Err(problem),
+        (Err(problem), is_here) => (problem, is_here),
     };
     let rows = front.service.rows_elsewhere(checked.eligible());
     let some = !rows.is_empty();
@@ -152,9 +172,14 @@ async fn check_in(
             .peers
             .post(&leader.url, CHECK_IN, checked.to_bytes(), limits::MAX_MESSAGE);
         match asked.await {
-            Ok((StatusCode::OK, reply)) => return Ok(protobuf(reply.to_vec())),
+            Ok((StatusCode::OK, reply)) => return Ok(reply.to_vec()),
             Ok((_, refusal)) => match read::<Problem>("the refusal", &refusal, limits::MAX_MESSAGE) {
-                Ok(problem) => last = problem,
+                Ok(problem) if is_gone(&problem) => return Err(problem),
+                Ok(problem) => {
+                    // The leader has asked the store about the device.
+                    is_here = true;
+                    last = problem;
+                }
                 Err(_) => last = busy(),
             },
             Err(silence) => {
@@ -166,7 +191,11 @@ async fn check_in(
             }
         }
     }
-    Err(Refused(last))
+    if !is_here {
+        let (service, asked) = (front.service.clone(), checked.clone());
+        private(move || service.still_here(asked.population(), asked.member())).await?;
+    }
+    Err(last)
 }
 
 fn busy() -> Problem {
@@ -181,10 +210,8 @@ fn later() -> Problem {
     )
 }
 
-/// The answer of the tasks that this process leads, as it travels.
-fn answer(service: &Service, checked: &CheckedIn) -> Result<Vec<u8>, Problem> {
-    let mut asked = None;
-    let answer = service.answer(checked, &mut asked);
+/// The answer of the tasks that this process leads, as it travels. `asked` is the last task that was asked for a place.
+fn reply(service: &Service, asked: Option<TaskId>, answer: Reply<Assignment>) -> Reply<Vec<u8>> {
     service
         .metrics()
         .check_in(asked, answer.as_ref().err().map(Problem::code));
@@ -198,7 +225,9 @@ async fn check_in_of_a_front(State(front): State<Front>, body: Bytes) -> Answer 
     let malformed = || Problem::new(Code::Malformed, "the check-in of a front cannot be read");
     let reply = private(move || {
         let checked = CheckedIn::from_bytes(&body).ok_or_else(malformed)?;
-        answer(&front.service, &checked)
+        let mut asked = None;
+        let answer = front.service.answer(&checked, &mut asked);
+        reply(&front.service, asked, answer)
     });
     Ok(protobuf(reply.await?))
 }

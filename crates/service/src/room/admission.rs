@@ -11,6 +11,7 @@
 
 use rand_core::Rng;
 use undertone_aggregation::Clipping;
+use undertone_coordinator::participation::ParticipantId;
 use undertone_protocol::{
     Assignment, Code, Deadlines, Problem, RoundSettings, SessionClaims, SumMode, TokenKey,
 };
@@ -22,12 +23,15 @@ use crate::attempt::Event;
 use crate::error::ServiceError;
 use crate::identity::Member;
 use crate::keys::random;
+use crate::limits::{departed, revoked, still_here};
 use crate::pace::Cause;
 
 /// A check-in on its way to the store.
 pub(crate) struct Begun {
     pub(crate) admission: Admission,
     round: u64,
+    /// The name of the subject in the estimate of the population.
+    name: ParticipantId,
 }
 
 impl Room {
@@ -59,14 +63,21 @@ impl Room {
     /// Notes a check-in that goes to the store now.
     pub(crate) fn begin(&self, member: &Member, checkin: [u8; 16]) -> Reply<Begun> {
         let (user, device) = self.names_in_store(member)?;
+        let name = self.name_in_memory(member);
+        let keys = &self.shared.keys;
+        let person = keys.person(&self.task.population, &member.issuer, &member.subject);
         let session = SessionId(random()?);
-        let now = self.now();
         let mut guard = self.lock();
-        let inner = &mut *guard;
-        inner.population.seen(now, self.name_in_memory(member));
-        let Some(current) = &mut inner.current else {
+        let Some(current) = &mut guard.current else {
+            drop(guard);
+            // No admission says whether the device may take part.
+            let store = self.shared.store.as_ref();
+            still_here(store, &self.task.population, &member.device, &person)?;
+            let now = self.now();
+            let mut inner = self.lock();
+            inner.population.seen(now, name);
             return Err(self.later(
-                inner,
+                &inner,
                 Code::NoTask,
                 "the task has no open attempt now",
                 Cause::Later,
@@ -78,16 +89,15 @@ impl Room {
                 attempt: current.id,
                 session,
                 user,
-                person: self
-                    .shared
-                    .keys
-                    .person(&self.task.population, &member.issuer, &member.subject),
+                person,
+                key: member.device,
                 device,
                 checkin,
                 hold_until: current.machine.settings().attempt_until(),
                 limits: SessionLimits::NONE,
             },
             round: current.opened.round(),
+            name,
         })
     }
 
@@ -98,9 +108,16 @@ impl Room {
         answer: Result<Admitted, StoreError>,
         token: &TokenKey,
     ) -> Reply<Assignment> {
-        let Begun { admission, round } = begun;
+        let Begun {
+            admission,
+            round,
+            name,
+        } = begun;
         let mut guard = self.lock();
         let inner = &mut *guard;
+        if !matches!(&answer, Ok(Admitted::Revoked | Admitted::Departed(_))) {
+            inner.population.seen(self.now(), *name);
+        }
         let over = |inner: &Inner| {
             Err(self.later(
                 inner,
@@ -180,6 +197,8 @@ impl Room {
                 "the subject has taken part as often as the task allows",
                 Cause::Never,
             ),
+            Admitted::Revoked => revoked(),
+            Admitted::Departed(how) => departed(*how),
             Admitted::Barred => self.later(
                 inner,
                 Code::TooOften,

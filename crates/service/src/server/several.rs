@@ -49,6 +49,16 @@ impl CheckedIn {
         &self.eligible
     }
 
+    /// The population of the device.
+    pub(crate) fn population(&self) -> &str {
+        &self.population
+    }
+
+    /// The device.
+    pub(crate) fn member(&self) -> &Member {
+        &self.member
+    }
+
     /// The bytes for another process.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let travelling = Travelling {

@@ -8,7 +8,7 @@ use super::facts::Schema;
 use super::{Bits, Found, Name, Row, Sql, Time, Tx, change, first};
 use crate::failpoint::failpoint;
 use crate::rules::{self, Lost, Standing, missing};
-use crate::{Admission, Admitted, AttemptState, Millis, SessionId, SessionState};
+use crate::{Admission, Admitted, AttemptState, Departure, Millis, SessionId, SessionState};
 
 /// The facts that an admission depends on.
 struct Terms {
@@ -17,6 +17,8 @@ struct Terms {
     report_until: Millis,
     /// `true` if the attempt had a free place and took devices.
     takes: bool,
+    /// The answer to a device that may not take part at all.
+    gone: Option<Admitted>,
     /// The session that the same check-in opened before.
     before: Option<SessionId>,
     barred: bool,
@@ -29,8 +31,9 @@ struct Terms {
 const TERMS: &str = "SELECT a.round, a.state, a.start, a.select_until, a.report_until, a.target, a.occupied, \
      t.state AS task_state, t.spacing, t.min_sep, t.max_part, \
      (SELECT e.id FROM sessions e WHERE e.device = ?2 AND e.checkin = ?3) AS earlier, \
-     (SELECT count(*) FROM barred b WHERE b.task = a.task AND b.user = ?4) \
-       + (SELECT count(*) FROM departed d WHERE d.population = t.population AND d.person = ?5 AND d.how <> 'withdrawn') AS bars, \
+     (SELECT v.revoked FROM devices v WHERE v.key = ?6) AS revoked, \
+     (SELECT d.how FROM departed d WHERE d.population = t.population AND d.person = ?5) AS departure, \
+     (SELECT count(*) FROM barred b WHERE b.task = a.task AND b.user = ?4) AS bars, \
      CASE WHEN EXISTS (SELECT 1 FROM sessions l WHERE l.attempt = a.id AND l.user = ?4 AND l.state = 'lost_before_ready') THEN 1 \
        WHEN EXISTS (SELECT 1 FROM sessions l WHERE l.device = ?2 AND +l.attempt = a.id AND l.state = 'lost_before_ready') THEN 1 \
        ELSE 0 END AS lost, \
@@ -46,6 +49,7 @@ fn terms(conn: &dyn Sql, admission: &Admission, start: u64, now: Millis) -> Tx<T
         admission.checkin,
         Bits(admission.user.get()),
         admission.person,
+        rules::device_name(&admission.key),
     );
     let found = first(conn, TERMS, values, |row| {
         let Name::<AttemptState>(state) = row.get("state")?;
@@ -60,12 +64,15 @@ fn terms(conn: &dyn Sql, admission: &Admission, start: u64, now: Millis) -> Tx<T
         let participations: Option<Bits> = row.get("participations")?;
         let hold: Option<Time> = row.get("holds_until")?;
         let session: Option<Name<SessionState>> = row.get("session")?;
+        let revoked: Option<bool> = row.get("revoked")?;
+        let departure: Option<Name<Departure>> = row.get("departure")?;
         let before: Option<[u8; 16]> = row.get("earlier")?;
         let terms = Terms {
             round: row.get::<Bits>("round")?.0,
             participation: Participation::single(),
             report_until: row.get::<Time>("report_until")?.0,
             takes,
+            gone: rules::gone(revoked == Some(true), departure.map(|Name(how)| how)),
             before: before.map(SessionId),
             barred: row.get::<i64>("bars")? > 0,
             has_lost: row.get("lost")?,
@@ -87,7 +94,10 @@ fn terms(conn: &dyn Sql, admission: &Admission, start: u64, now: Millis) -> Tx<T
 
 /// The terms of an admission, and the answer to one that opens no session.
 fn explain(conn: &dyn Sql, admission: &Admission, start: u64, now: Millis) -> Tx<(Terms, Option<Admitted>)> {
-    let terms = terms(conn, admission, start, now)?;
+    let mut terms = terms(conn, admission, start, now)?;
+    if let Some(gone) = terms.gone.take() {
+        return Ok((terms, Some(gone)));
+    }
     if let Some(session) = terms.before {
         return Ok((terms, Some(Admitted::Before(session))));
     }
@@ -128,7 +138,7 @@ fn lost(conn: &dyn Sql, admission: &Admission) -> Found<Lost> {
 }
 
 /// PRIVACY: checks and takes the hold in one statement, so that no two admissions of a subject can both succeed. It looks at the
-/// attempt, the task and the user as they are now, whatever an earlier look has shown. A negative number stands for one beyond
+/// attempt, the task, the device and the user as they are now, whatever an earlier look has shown. A negative number stands for one beyond
 /// the signed range.
 const HOLD: &str = "INSERT INTO users (task, user, last_round, participations, holds_until) \
      SELECT a.task, ?2, NULL, 0, ?3 FROM attempts a JOIN tasks t ON t.id = a.task \
@@ -138,6 +148,7 @@ const HOLD: &str = "INSERT INTO users (task, user, last_round, participations, h
      AND NOT EXISTS (SELECT 1 FROM barred b WHERE b.task = a.task AND b.user = ?2) \
      AND NOT EXISTS (SELECT 1 FROM departed d \
        WHERE d.population = t.population AND d.person = ?10 AND d.how <> 'withdrawn') \
+     AND NOT EXISTS (SELECT 1 FROM devices v WHERE v.key = ?11 AND v.revoked <> 0) \
      ON CONFLICT (task, user) DO UPDATE SET holds_until = excluded.holds_until \
      WHERE (users.holds_until IS NULL OR users.holds_until <= ?4) \
      AND (?6 < 0 OR users.participations < ?6) \
@@ -168,6 +179,7 @@ pub(crate) fn admit(conn: &dyn Sql, admission: &Admission, start: u64, now: Mill
             Name(spacing),
             Bits(terms.round),
             admission.person,
+            rules::device_name(&admission.key),
         ),
         |row| row.get(0),
     )?;

@@ -257,6 +257,7 @@ tuples! {
     (A, B, C, D, E, F, G, H)
     (A, B, C, D, E, F, G, H, I)
     (A, B, C, D, E, F, G, H, I, J)
+    (A, B, C, D, E, F, G, H, I, J, K)
     (A, B, C, D, E, F, G, H, I, J, K, L, M, N)
 }
 

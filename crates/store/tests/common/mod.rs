@@ -237,6 +237,11 @@ pub(crate) fn person(who: u64) -> Digest32 {
     sha(format!("person {who}").as_bytes())
 }
 
+/// The key of the device with the number of its user.
+pub(crate) fn device_key(who: u64) -> Digest32 {
+    sha(format!("device {who}").as_bytes())
+}
+
 /// The enrolment of a device, whose subject has no other and no limit.
 pub(crate) fn enrolment(key: &Digest32, population: &str) -> Enrolment {
     Enrolment {
@@ -262,6 +267,7 @@ pub(crate) fn admission(store: &dyn Store, attempt: AttemptId, who: u64, number:
         session: session(number),
         user: user(who),
         person: person(who),
+        key: device_key(who),
         device: sha(&who.to_le_bytes()),
         checkin,
         hold_until: store.now() + 60_000,

@@ -3,8 +3,8 @@
 use undertone_accounting::participation::Participation;
 use undertone_protocol::TaskState::{Active, Draft, Halted, Paused};
 use undertone_store::{
-    AbandonReason, Admitted, AttemptId, AttemptState, Departure, Histograms, NewAttempt, NewTask,
-    SessionLimits, SessionState, Store, StoreError, TaskId,
+    AbandonReason, Admission, Admitted, AttemptId, AttemptState, Departure, Enrolment, Histograms,
+    NewAttempt, NewTask, SessionLimits, SessionState, Store, StoreError, TaskId,
 };
 
 use crate::common::*;
@@ -414,10 +414,61 @@ pub(crate) fn a_subject_that_left_is_admitted_to_no_task_of_now_or_later(world: 
     store
         .depart(&population, &person(1), Departure::Left, "operator")
         .unwrap();
-    assert_eq!(left(store, "later", 3), (Admitted::Barred, Admitted::Yes));
+    let gone = |how| (Admitted::Departed(how), Admitted::Yes);
+    assert_eq!(left(store, "later", 3), gone(Departure::Left));
     world.restart();
     let store = world.store();
-    assert_eq!(left(store, "latest", 4), (Admitted::Barred, Admitted::Yes));
+    assert_eq!(left(store, "latest", 4), gone(Departure::Left));
+    store
+        .depart(&population, &person(1), Departure::Revoked, "operator")
+        .unwrap();
+    assert_eq!(left(store, "last", 5), gone(Departure::Revoked));
+}
+
+pub(crate) fn a_revoked_device_is_admitted_nowhere_and_its_refusal_leaves_nothing(world: &mut World) {
+    let store = world.store();
+    let (task, lease) = active(store, "words", at_least(1, 9));
+    let population = store.task(task).unwrap().task.population;
+    let attempt = open(store, &lease);
+    // Two devices of one person: the first has a session that was lost.
+    let of = |device: u64, number: u64| Admission {
+        key: device_key(device),
+        device: sha(&device.to_le_bytes()),
+        ..admission(store, attempt, 5, number)
+    };
+    for device in [1, 2] {
+        let enrolment = Enrolment {
+            person: person(5),
+            ..enrolment(&device_key(device), &population)
+        };
+        store.enrol(&enrolment).unwrap();
+    }
+    assert_eq!(store.admit(&of(1, 1)).unwrap(), Admitted::Yes);
+    let lost = [(session(1), SessionState::LostBeforeReady)];
+    store.note_sessions(&lost).unwrap();
+    store.revoke(&device_key(1), "operator").unwrap();
+    // Its earlier check-in has no answer any more, and a new one takes neither a place nor the hold on the person.
+    for number in [1, 2] {
+        assert_eq!(store.admit(&of(1, number)).unwrap(), Admitted::Revoked);
+    }
+    assert_eq!(store.admit(&of(2, 3)).unwrap(), Admitted::Yes);
+    // The revocation of the device stands above the departure of its person.
+    store
+        .depart(&population, &person(5), Departure::Left, "operator")
+        .unwrap();
+    assert_eq!(store.admit(&of(1, 4)).unwrap(), Admitted::Revoked);
+    let left = Admitted::Departed(Departure::Left);
+    // PRIVACY: a person who left learns no session of before.
+    assert_eq!(store.admit(&of(2, 3)).unwrap(), left);
+    assert_eq!(store.admit(&of(2, 5)).unwrap(), left);
+    // A person of another population, and a device that was never enrolled, are not known.
+    let mut elsewhere = of(3, 6);
+    (elsewhere.user, elsewhere.person) = (user(6), person(6));
+    assert_eq!(store.admit(&elsewhere).unwrap(), Admitted::Yes);
+    store
+        .abandon(&lease, attempt, AbandonReason::Operator, &[])
+        .unwrap();
+    assert_eq!(store.observed(task).unwrap().users, 2);
 }
 
 pub(crate) fn lost_sessions_of_a_subject_or_a_device_are_limited_in_number_and_pace(world: &mut World) {

@@ -66,6 +66,7 @@ conformance!(
         sessions_move_forward_only,
         a_barred_subject_is_never_admitted_again,
         a_subject_that_left_is_admitted_to_no_task_of_now_or_later,
+        a_revoked_device_is_admitted_nowhere_and_its_refusal_leaves_nothing,
         lost_sessions_of_a_subject_or_a_device_are_limited_in_number_and_pace;
     release:
         a_release_is_reserved_under_its_conditions,

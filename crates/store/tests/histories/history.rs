@@ -48,6 +48,11 @@ pub(super) struct Oracle {
     pub(super) ended: bool,
     /// The lines of the ledger.
     pub(super) lines: Vec<Vec<u8>>,
+    /// The departures of subjects, and the keys of devices that were revoked.
+    pub(super) departed: BTreeMap<Digest32, Departure>,
+    pub(super) revoked: BTreeSet<Digest32>,
+    /// Admissions that were refused for one of the two.
+    pub(super) gone: u64,
 }
 
 impl Oracle {
@@ -66,6 +71,20 @@ impl Oracle {
                 .max()
                 .is_none_or(|last| round - last == self.schema.gap().get());
         fits && in_step && (rounds.len() as u64) < self.schema.max_participation()
+    }
+
+    pub(super) fn depart(&mut self, person: Digest32, how: Departure) {
+        let known = self.departed.entry(person).or_insert(how);
+        *known = how.max(*known);
+    }
+
+    /// The answer to a device that takes part no more.
+    pub(super) fn gone(&self, admission: &Admission) -> Option<Admitted> {
+        if self.revoked.contains(&admission.key) {
+            return Some(Admitted::Revoked);
+        }
+        let how = self.departed.get(&admission.person).copied()?;
+        (how >= Departure::Left).then_some(Admitted::Departed(how))
     }
 
     pub(super) fn count(&mut self, user: u64, round: u64) {
@@ -182,6 +201,15 @@ impl History<'_> {
                 }
             }
             Op::Admit { user, device, repeat } => self.admit(*user, *device, *repeat),
+            Op::Leave {
+                user,
+                device,
+                how,
+                last,
+            } => {
+                self.leave(*user, *device, *how, *last);
+                self.admit(*user, *device, *last);
+            }
             Op::Note { session, state } => {
                 let Some(&(session, who)) = self.sessions.get(session % self.sessions.len().max(1)) else {
                     return;
@@ -306,6 +334,38 @@ impl History<'_> {
         }
     }
 
+    /// The hash of a subject and the key of its device, which no other history has.
+    fn names(&self, user: u64, device: u8) -> (Digest32, Digest32) {
+        let of = |what: &str| sha(format!("{} of {}: {what}", self.task.name, user).as_bytes());
+        (of("the subject"), of(&format!("device {device}")))
+    }
+
+    pub(super) fn leave(&mut self, user: u64, device: u8, how: Option<Departure>, last: bool) {
+        let (person, key) = match self.admissions.last() {
+            Some(admission) if last => (admission.person, admission.key),
+            _ => self.names(user, device),
+        };
+        let population = self.task.population.clone();
+        if let Some(how) = how {
+            let departed = self
+                .pair
+                .both(|store| store.depart(&population, &person, how, "operator"));
+            assert_eq!(departed.unwrap(), self.oracle.departed.get(&person) < Some(&how));
+            self.oracle.depart(person, how);
+            return;
+        }
+        let enrolment = Enrolment {
+            person,
+            ..enrolment(&key, &population)
+        };
+        self.pair.both(|store| store.enrol(&enrolment)).unwrap();
+        // A subject that departed had enrolled no such device.
+        if self.pair.both(|store| store.revoke(&key, "operator")).is_ok() {
+            self.oracle.revoked.insert(key);
+            self.oracle.depart(person, Departure::Withdrawn);
+        }
+    }
+
     pub(super) fn admit(&mut self, user: u64, device: u8, repeat: bool) {
         let admission = match self.admissions.last() {
             Some(last) if repeat => last.clone(),
@@ -315,11 +375,13 @@ impl History<'_> {
                 let now = self.pair.database.store().now();
                 let mut checkin = [0; 16];
                 checkin[..8].copy_from_slice(&number.to_le_bytes());
+                let (person, key) = self.names(user, device);
                 Admission {
                     attempt: self.attempt(),
                     session: session(number),
                     user: common::user(user),
-                    person: common::person(user),
+                    person,
+                    key,
                     device: sha(&[device, user as u8]),
                     checkin,
                     hold_until: now + 3_000,
@@ -332,6 +394,10 @@ impl History<'_> {
             }
         };
         let answer = self.pair.both(|store| store.admit(&admission));
+        if let (Some(gone), Ok(answer)) = (self.oracle.gone(&admission), &answer) {
+            assert_eq!(*answer, gone);
+            self.oracle.gone += 1;
+        }
         if matches!(answer, Ok(Admitted::Yes)) {
             let user = admission.user.get();
             assert!(

@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use undertone_accounting::participation::{Participation, Spacing};
-use undertone_protocol::TaskState;
+use undertone_protocol::{Digest32, TaskState};
 use undertone_store::{
-    AbandonReason, Admission, Admitted, AttemptId, Histograms, Lease, NewAttempt, NewTask, Release,
-    SessionId, SessionLimits, SessionState, Store, StoreError, TaskId,
+    AbandonReason, Admission, Admitted, AttemptId, Departure, Enrolment, Histograms, Lease, NewAttempt,
+    NewTask, Release, SessionId, SessionLimits, SessionState, Store, StoreError, TaskId,
 };
 
 use common::*;
@@ -34,8 +34,9 @@ fn schema() -> impl Strategy<Value = Participation> {
     })
 }
 
-/// Runs one history on a pair of stores, and gives the number of its releases.
-fn run(pair: &mut Pair, schema: Participation, floor: u64, ops: &[Op]) -> u64 {
+/// Runs one history on a pair of stores, and gives the number of its releases, and of its admissions that were refused because the device was
+/// revoked or its subject had left.
+fn run(pair: &mut Pair, schema: Participation, floor: u64, ops: &[Op]) -> [u64; 2] {
     pair.histories += 1;
     let task = NewTask {
         rounds: 6,
@@ -55,6 +56,9 @@ fn run(pair: &mut Pair, schema: Participation, floor: u64, ops: &[Op]) -> u64 {
             fence: 0,
             ended: false,
             lines: Vec::new(),
+            departed: BTreeMap::new(),
+            revoked: BTreeSet::new(),
+            gone: 0,
         },
         pair,
         task,
@@ -68,13 +72,13 @@ fn run(pair: &mut Pair, schema: Participation, floor: u64, ops: &[Op]) -> u64 {
         history.step(op);
     }
     history.check_end();
-    history.oracle.head
+    [history.oracle.head, history.oracle.gone]
 }
 
 /// Runs so many histories of up to so many steps. Proptest makes a failing one small.
 fn histories(cases: u32, steps: usize, database: impl Fn() -> World) {
     let pair = RefCell::new(Pair::new(database()));
-    let (releases, done) = (RefCell::new(0), RefCell::new(0u64));
+    let (made, done) = (RefCell::new([0; 2]), RefCell::new(0u64));
     let config = ProptestConfig {
         cases,
         failure_persistence: None,
@@ -91,8 +95,9 @@ fn histories(cases: u32, steps: usize, database: impl Fn() -> World) {
             run(&mut pair, schema, floor, &ops)
         }));
         match result {
-            Ok(made) => {
-                *releases.borrow_mut() += made;
+            Ok(of_one) => {
+                let mut made = made.borrow_mut();
+                *made = [made[0] + of_one[0], made[1] + of_one[1]];
                 *done.borrow_mut() += 1;
                 Ok(())
             }
@@ -110,10 +115,14 @@ fn histories(cases: u32, steps: usize, database: impl Fn() -> World) {
     if let Err(error) = outcome {
         panic!("{error}");
     }
-    // A generator that never gets to a release would test nothing.
-    let (releases, done) = (releases.into_inner(), done.into_inner());
+    // A generator that never gets to a release, or to a device that takes part no more, would test nothing.
+    let ([releases, gone], done) = (made.into_inner(), done.into_inner());
     assert_eq!(done, u64::from(cases));
     assert!(releases > done, "{releases} releases in {done} histories");
+    assert!(
+        gone > done / 4,
+        "{gone} refusals of those gone in {done} histories"
+    );
 }
 
 #[test]

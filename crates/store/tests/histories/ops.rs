@@ -22,6 +22,14 @@ pub(super) enum Op {
         device: u8,
         repeat: bool,
     },
+    /// A subject departs, or without `how` a device of it is revoked. Then it asks for a place.
+    Leave {
+        user: u64,
+        device: u8,
+        how: Option<Departure>,
+        /// `true` for the subject and the device of the last admission, which come again with its check-in.
+        last: bool,
+    },
     Note {
         session: usize,
         state: usize,
@@ -72,6 +80,8 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         3 => Just(Op::CloseSelection),
         50 => (0..USERS, 0..3u8, prop::bool::weighted(0.1))
             .prop_map(|(user, device, repeat)| Op::Admit { user, device, repeat }),
+        3 => (0..USERS, 0..3u8, 0..4usize, prop::bool::weighted(0.5))
+            .prop_map(|(user, device, how, last)| Op::Leave { user, device, how: DEPARTURES[how], last }),
         12 => (any::<prop::sample::Index>(), 0..STATES.len())
             .prop_map(|(session, state)| Op::Note { session: session.index(1 << 16), state }),
         14 => (0..4u64, prop::bool::weighted(0.1)).prop_map(|(included, old)| Op::Reserve { included, old }),
@@ -100,6 +110,13 @@ pub(super) const REASONS: [AbandonReason; 9] = [
     AbandonReason::Duplicate,
     AbandonReason::Protocol,
     AbandonReason::Operator,
+];
+
+pub(super) const DEPARTURES: [Option<Departure>; 4] = [
+    None,
+    Some(Departure::Withdrawn),
+    Some(Departure::Left),
+    Some(Departure::Revoked),
 ];
 
 pub(super) const STATES: [SessionState; 6] = [

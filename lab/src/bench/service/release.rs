@@ -177,6 +177,7 @@ impl Filled<'_> {
                 session,
                 user: ParticipantId::new(*user),
                 person: name,
+                key: name,
                 device: name,
                 checkin: session.0,
                 hold_until: now_ms() + 3_600_000,

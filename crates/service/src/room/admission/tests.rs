@@ -103,6 +103,35 @@ fn an_admission_that_the_end_of_its_attempt_overtakes_gets_no_session() {
 }
 
 #[test]
+fn a_device_that_takes_part_no_more_is_not_counted_for_the_population() {
+    for kind in [Kind::Memory, Kind::Sqlite] {
+        let world = World::new(kind, 4);
+        let (room, store) = (&world.room, &world.service.shared().store);
+        let counted = || room.lock().population.distinct(room.now(), 1);
+        let device = member(1);
+        let enrolled = store.enrol(&crate::test_world::enrolment(&device.device));
+        enrolled.unwrap();
+        store.revoke(&device.device, "operator").unwrap();
+        let refused = room.admit(&device, checkin(1, 0), &world.token).unwrap_err();
+        assert_eq!(refused.code(), Code::Revoked);
+        assert!(room.lock().current.as_ref().unwrap().pending.is_empty());
+        assert_eq!(counted(), 0);
+        session(room.admit(&member(2), checkin(2, 0), &world.token));
+        assert_eq!(counted(), 1);
+        {
+            let mut inner = room.lock();
+            let now = room.now();
+            room.abandon(&mut inner, now, AbandonReason::Operator).unwrap();
+        }
+        // Nor is one that finds no open attempt, which no admission answers.
+        let refused = room.admit(&device, checkin(1, 1), &world.token).unwrap_err();
+        assert_eq!((refused.code(), counted()), (Code::Revoked, 1));
+        let refused = room.admit(&member(3), checkin(3, 0), &world.token).unwrap_err();
+        assert_eq!((refused.code(), counted()), (Code::NoTask, 2));
+    }
+}
+
+#[test]
 fn a_lost_answer_of_the_store_assigns_nobody() {
     let world = World::new(Kind::Memory, 4);
     let room = &world.room;
