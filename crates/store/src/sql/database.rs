@@ -20,7 +20,8 @@ use crate::{
 };
 
 /// Max number of reading connections that wait for the next reader. A new one reads the schema first, which costs as much as ten reads.
-const MAX_IDLE_READERS: usize = 16;
+/// An admitted check-in needs none. Each connection that waits keeps pages in memory.
+const MAX_IDLE_READERS: usize = 4;
 
 /// The connections of a database.
 pub(crate) trait Connect: Send + Sync {
