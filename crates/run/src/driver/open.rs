@@ -72,7 +72,7 @@ struct Opening<'r, 'a> {
     first: Option<ledger::First>,
 }
 
-/// What is known of the text of a run: its name, and the trainings that came before it.
+/// The text of a run as its start knows it: its name, and the trainings before this one.
 struct Origin {
     name: SourceName,
     trainings: Vec<Training>,
@@ -289,7 +289,7 @@ impl<'r, 'a> Opening<'r, 'a> {
         &self.file.config
     }
 
-    /// The plan before the cost of what came before the run.
+    /// The plan without the cost of earlier trainings.
     fn plan_of(&self) -> Result<PrivacyPlan> {
         let (config, layout) = (self.config(), self.model.layout());
         let mut population = population(config, &example_counts(&self.users));
