@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use undertone_run::session_config::SessionConfig;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -10,7 +11,6 @@ use undertone_present::numbers::epsilon_delta;
 use undertone_report::ReportError;
 use undertone_run::config::{Override, RunFile};
 use undertone_run::export::{ExportOptions, Layout};
-use undertone_run::session::SessionConfig;
 use undertone_run::{RunError, RunOptions, checkpoint, files, manifest};
 
 use crate::corpus::{PyCorpus, text_of};

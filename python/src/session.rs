@@ -8,12 +8,13 @@ mod round;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
+use undertone_run::session_config::SessionConfig;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use undertone_accounting::{Adjacency, Delta, Epsilon, Guarantee, Recipe, Sampling};
 use undertone_coordinator::record::GuaranteeRecord;
-use undertone_run::session::{self as run, SessionConfig};
+use undertone_run::session as run;
 
 use crate::buffer::{View, read, read_integers};
 use crate::count;

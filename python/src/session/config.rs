@@ -1,12 +1,13 @@
 //! The settings of a session from Python's objects.
 
 use std::path::PathBuf;
+use undertone_run::session_config::UnitRng;
+use undertone_run::session_config::text_of_json;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use undertone_models::ExternalTensor;
-use undertone_run::session::{UnitRng, text_of_json};
 
 use super::failure::raised;
 
