@@ -225,7 +225,7 @@ def test_the_report_says_what_it_assumes_of_the_device(tmp_path):
         found = [statement for statement in statements if statement.startswith("A device such as a GPU")]
         assert len(found) == int(on_gpu), statements
         ledger = (run.path / "ledger.jsonl").read_text()
-        assert ledger.count('"summed_on_gpu":true') == (3 if on_gpu else 0)
+        assert ledger.count('"summed_on_device":true') == (3 if on_gpu else 0)
 
 
 @pytest.mark.usefixtures("either")
@@ -235,7 +235,7 @@ def test_a_round_of_nobody_says_that_it_was_made_on_a_device(tmp_path):
     found = rounds(dp)
     assert all(not reports for reports, _, _ in found)
     run = dp.finish()
-    assert (run.path / "ledger.jsonl").read_text().count('"summed_on_gpu":true') == 3
+    assert (run.path / "ledger.jsonl").read_text().count('"summed_on_device":true') == 3
     assert run.verify().holds
 
 

@@ -46,10 +46,11 @@ pub struct LedgerEntry {
     /// all the same.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub quarantined: bool,
-    /// `true` if the sum of a session's round was made on a GPU, also where nobody took part. Earlier versions wrote `summed_on_device`.
+    /// `true` if the sum of a session's round was made on a GPU, also where nobody took part. The key of the
+    /// ledger is older than this name.
     #[serde(
+        rename = "summed_on_device",
         default,
-        alias = "summed_on_device",
         skip_serializing_if = "std::ops::Not::not"
     )]
     pub summed_on_gpu: bool,

@@ -86,8 +86,8 @@ pub(crate) struct PublicEntry {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     quarantined: bool,
     #[serde(
+        rename = "summed_on_device",
         default,
-        alias = "summed_on_device",
         skip_serializing_if = "std::ops::Not::not"
     )]
     summed_on_gpu: bool,

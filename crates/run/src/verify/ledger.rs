@@ -270,7 +270,7 @@ fn check_digests(run: &Run<'_>, index: usize, check: &mut Check) {
     }
     if entry.summed_on_gpu && !external {
         let expected = "this value absent outside of sessions";
-        check.wrong(place("summed_on_gpu"), expected, "true");
+        check.wrong(place("summed_on_device"), expected, "true");
     }
 }
 

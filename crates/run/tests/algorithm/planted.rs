@@ -502,7 +502,7 @@ const CLASSED: &[(&str, &str)] = &[
     ),
     (
         "ledger.public.jsonl",
-        "clip_norm group_size noise_multiplier noise_std parameters_sha256 participation:cohort_size participation:participants population previous_sha256 quarantined released_sha256 round sampling sampling_probability sensitivity summed_on_gpu total_weight",
+        "clip_norm group_size noise_multiplier noise_std parameters_sha256 participation:cohort_size participation:participants population previous_sha256 quarantined released_sha256 round sampling sampling_probability sensitivity summed_on_device total_weight",
     ),
     ("manifest.json", "files:* ledger_head rounds version"),
     (

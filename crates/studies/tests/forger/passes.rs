@@ -113,7 +113,7 @@ pub(crate) const PASSES: &[Reason] = &[
     ),
     because(
         "the statement names a device if any round has one, and the other rounds have one",
-        &["gpu-sum*: ledger*.jsonl *.summed_on_gpu: a key removed"],
+        &["gpu-sum*: ledger*.jsonl *.summed_on_device: a key removed"],
     ),
     because(
         "a name of the key of a round, and the key is not kept",

@@ -89,7 +89,7 @@ fn the_sum_of_a_gpu_is_that_of_the_host_and_the_report_names_what_it_assumes() {
         assert_eq!((statement(&plain), statement(&folder)), (false, true));
         let lines = |folder: &Path| {
             let ledger = fs::read_to_string(folder.join(LEDGER_FILE)).unwrap();
-            ledger.matches("\"summed_on_gpu\":true").count()
+            ledger.matches("\"summed_on_device\":true").count()
         };
         assert_eq!((lines(&plain), lines(&folder)), (0, expected.len()));
     }
