@@ -15,6 +15,7 @@ mod formulas;
 mod gpu_word;
 mod module;
 mod mutants;
+mod promises;
 mod purity;
 mod reference;
 mod source;
@@ -30,6 +31,7 @@ pub use formulas::loops_without_formulas;
 pub use gpu_word::devices;
 pub use module::{Module, read_crate};
 pub use mutants::{Edit, Mutant, Mutants};
+pub use promises::{INTERNAL, PROMISED, Package, broken_promises};
 pub use purity::impurities;
 pub use source::{Finding, Source};
 

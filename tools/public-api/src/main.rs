@@ -1,4 +1,6 @@
-//! Compares the public items of the published libraries with the lists in `vectors/public-api`, or writes the lists.
+//! Compares the public items of the libraries that make a promise with the lists in `vectors/public-api`, or writes the lists.
+//!
+//! Such a library has `promise = true` in `[package.metadata.undertone]` of its manifest.
 //!
 //! `.ci/public-api` makes the JSON that rustdoc describes a library by, and calls this program with its folder.
 
@@ -21,7 +23,7 @@ fn main() -> Result<()> {
         Some("update") => true,
         Some(other) => bail!("expected update, got {other:?}; {usage}"),
     };
-    let libraries = published_libraries(Path::new("crates"))?;
+    let libraries = promised_libraries(Path::new("crates"))?;
     let mut changes = Vec::new();
     for library in &libraries {
         let json = Path::new(&folder).join(format!("{}.json", library.replace('-', "_")));
@@ -50,26 +52,29 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The names of the packages in a folder that are published and have a library.
-fn published_libraries(folder: &Path) -> Result<BTreeSet<String>> {
+/// The names of the packages in a folder that make a promise.
+fn promised_libraries(folder: &Path) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     let entries = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
     for entry in entries {
-        let package = entry?.path();
-        let path = package.join("Cargo.toml");
+        let path = entry?.path().join("Cargo.toml");
         let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         let manifest: toml::Table = text
             .parse()
             .with_context(|| format!("reading {}", path.display()))?;
-        let settings = manifest.get("package").context("a manifest without [package]")?;
-        let is_published = settings.get("publish").and_then(toml::Value::as_bool) != Some(false);
-        if is_published && package.join("src/lib.rs").exists() {
-            let name = settings.get("name").and_then(toml::Value::as_str);
+        let package = manifest.get("package").context("a manifest without [package]")?;
+        let metadata = package.get("metadata").and_then(|all| all.get("undertone"));
+        let promise = metadata.and_then(|own| own.get("promise"));
+        if promise.and_then(toml::Value::as_bool) == Some(true) {
+            let name = package.get("name").and_then(toml::Value::as_str);
             names.insert(
                 name.with_context(|| format!("{}: no name", path.display()))?
                     .to_owned(),
             );
         }
+    }
+    if names.is_empty() {
+        bail!("{}: no package makes a promise", folder.display());
     }
     Ok(names)
 }
@@ -107,15 +112,10 @@ mod tests {
     }
 
     #[test]
-    fn every_published_library_has_a_list_and_no_other_package_has_one() {
+    fn the_packages_of_the_product_with_a_promise_are_found() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let libraries = published_libraries(&root.join("crates")).expect("packages");
-        assert!(libraries.contains("undertone-accounting") && !libraries.contains("undertone-cli"));
-        let entries = fs::read_dir(root.join(LISTS)).expect("lists");
-        let listed = entries.map(|entry| {
-            let path = entry.expect("an entry").path();
-            path.file_stem().expect("a name").to_string_lossy().into_owned()
-        });
-        assert_eq!(listed.collect::<BTreeSet<_>>(), libraries);
+        let libraries = promised_libraries(&root.join("crates")).expect("packages");
+        assert!(libraries.contains("undertone-accounting") && !libraries.contains("undertone-run"));
+        assert!(promised_libraries(&root.join("crates/accounting/src")).is_err());
     }
 }

@@ -15,6 +15,7 @@ mod habits;
 mod language;
 mod lists;
 mod mutants;
+mod promises;
 mod rooms;
 mod test_names;
 mod workspaces;
