@@ -1,6 +1,8 @@
 //! The name of a test is a claim, and no claim has fewer than three words. A test that is ignored is slow, or its module says who
 //! starts it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::habits::files;
 use super::read;
 
@@ -93,6 +95,81 @@ fn ignored_tests_are_explained_by_their_reason_or_their_module() {
     ]
     .join("\n");
     assert_eq!(unexplained(&text), [2, 6]);
+}
+
+/// The lines of the pattern that names the slow tests which `.ci/run` leaves to `.ci/nightly`.
+fn pattern(nextest: &str) -> impl Iterator<Item = &str> {
+    let lines = nextest.lines().skip_while(|line| !line.contains("(?x)"));
+    lines.skip(1).take_while(|line| !line.starts_with(')'))
+}
+
+/// The faults of that pattern. It names slow tests, and its comments name tests that stay. `known` says of each test if it is slow.
+fn faults(nextest: &str, known: &BTreeMap<&str, bool>) -> Vec<String> {
+    let (comments, names): (Vec<&str>, Vec<&str>) = pattern(nextest).partition(|line| line.starts_with('#'));
+    let left_out: BTreeSet<&str> = names
+        .iter()
+        .map(|line| line.trim_start_matches(['|', ' ']))
+        .collect();
+    let mut found = Vec::new();
+    for name in &left_out {
+        match known.get(name) {
+            None => found.push(format!("no test has the name {name}, which is left out")),
+            Some(false) => found.push(format!("{name} is left out and is not slow")),
+            Some(true) => {}
+        }
+    }
+    let quoted = comments
+        .iter()
+        .flat_map(|line| line.split('`').skip(1).step_by(2));
+    for name in quoted.filter(|word| word.contains('_')) {
+        if left_out.contains(name) || !known.contains_key(name) {
+            found.push(format!("{name} does not stay"));
+        }
+    }
+    if left_out.is_empty() {
+        found.push("no test is left out; remove the pattern".to_owned());
+    }
+    found
+}
+
+#[test]
+fn what_the_quick_profile_leaves_out_is_slow_and_tried_by_tests_that_stay() {
+    let texts: Vec<String> = files(".rs").iter().map(|file| read(file)).collect();
+    let mut known = BTreeMap::new();
+    for text in &texts {
+        let lines: Vec<&str> = text.lines().collect();
+        for (line, name) in tests(text) {
+            let above = lines[..line - 1].iter().rev().map(|line| line.trim());
+            let slow = above
+                .take_while(|line| line.starts_with("#[") && !line.starts_with("#[test"))
+                .any(|line| line == "#[ignore = \"slow\"]");
+            *known.entry(name).or_default() |= slow;
+        }
+    }
+    let found = faults(&read(&super::root().join(".config/nextest.toml")), &known);
+    assert!(found.is_empty(), ".config/nextest.toml:\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_pattern_names_slow_tests_and_its_comments_name_those_that_stay() {
+    let known = BTreeMap::from([
+        ("a_long_soak", true),
+        ("a_short_play", false),
+        ("a_sweep_of_all", true),
+    ]);
+    let check = |lines: &str| faults(&format!("not test(/(?x) (^|::) (\n{lines}) $/)\n"), &known);
+    let right = "# Soaks what `a_short_play` plays, as `ci` does.\n  a_long_soak\n| a_sweep_of_all\n";
+    assert_eq!(check(right), [""; 0]);
+    assert_eq!(
+        check("# Soaks `a_sweep_of_all` and `a_play`.\n  a_soak\n| a_sweep_of_all\n| a_short_play\n"),
+        [
+            "a_short_play is left out and is not slow",
+            "no test has the name a_soak, which is left out",
+            "a_sweep_of_all does not stay",
+            "a_play does not stay",
+        ]
+    );
+    assert_eq!(check(""), ["no test is left out; remove the pattern"]);
 }
 
 fn words(name: &str) -> usize {
