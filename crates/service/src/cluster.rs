@@ -18,11 +18,13 @@ use undertone_store::{Millis, NewProcess, Store, TaskId, TaskRow};
 
 use crate::error::{Result, ServiceError};
 use crate::keys::Keys;
-use crate::room::LEASE;
 use directory::Directory;
 pub(crate) use directory::Peer;
 pub(crate) use peers::{Peers, Silence};
 pub use roles::Roles;
+
+/// The time of a lease, in milliseconds.
+pub(crate) const LEASE: Millis = 30_000;
 
 /// The time between two signs of life.
 pub(crate) const BEAT: Duration = Duration::from_secs(1);

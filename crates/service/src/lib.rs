@@ -23,6 +23,7 @@
 //! |---|---|
 //! | `attempt`, `session` | the machines that decide about attempts and sessions |
 //! | `plain`, `group` | sums of single updates, and groups of secure sums |
+//! | `upload` | the upload of a session, in the spool |
 //! | `pseudonyms`, `seal` | the names of subjects, and secrets at rest |
 //! | `refusal` | refusals of messages |
 // docs.rs marks what needs a feature.
@@ -67,6 +68,7 @@ pub mod task;
 mod test_world;
 pub mod tls;
 pub mod trouble;
+mod upload;
 mod vouch;
 
 use failpoint::failpoint;

@@ -19,7 +19,6 @@ mod outlook;
 mod release;
 mod reports;
 mod shards;
-mod upload;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -34,7 +33,7 @@ use undertone_protocol::{Blob, TaskState, Verdict, digest_of};
 use undertone_store::{AbandonReason, AttemptId, Blobs, Lease, Millis, SessionId, Store, StoreError};
 
 use crate::attempt::{Attempt, Effect, Event};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, LEASE};
 use crate::error::{Result, ServiceError};
 use crate::group::{Group, Phase};
 use crate::keys::{Keys, random};
@@ -44,16 +43,13 @@ use crate::pseudonyms::{self, Pseudonyms};
 use crate::session::Sessions;
 use crate::spool::Spool;
 use crate::task::Task;
+use crate::upload::Upload;
 
 pub(crate) use bar::OpenSession;
 pub use devices::{Claims, Reply};
 pub use evaluation::ReleasedScores;
 pub(crate) use evaluation::newest_model;
 pub(crate) use release::{MODEL, STATE};
-pub(crate) use upload::{Trouble, Upload};
-
-/// The time of a lease, in milliseconds.
-pub(crate) const LEASE: Millis = 30_000;
 
 /// Attempts after which a task pauses that enough devices came to, and that failed all the same. Also the attempts in a row to which too few
 /// came after which the log says so.
@@ -206,7 +202,7 @@ enum Uploading {
     /// The device has not joined its sum, or its session was lost.
     Nothing,
     /// The upload is on its way, or is being added.
-    Open(Arc<Mutex<upload::Upload>>),
+    Open(Arc<Mutex<Upload>>),
     /// The upload is in its sum, and had this many bytes. A cohort has thousands of these, so nothing else is kept of it.
     Done(u64),
 }

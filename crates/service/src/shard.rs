@@ -17,8 +17,8 @@ use zeroize::Zeroizing;
 use crate::error::Result;
 use crate::plain::{PlainSum, Report};
 use crate::refusal::Refusal;
-use crate::room::{Trouble, Upload};
 use crate::spool::Spool;
+use crate::upload::{Trouble, Upload};
 pub(crate) use message::{Opening, Partial, Terms};
 
 /// The time between two looks at the attempts of shards, in milliseconds.

@@ -8,7 +8,6 @@ use undertone_secagg::Trust;
 use undertone_secagg::message::{AdvertiseKeys, Message, RelayedShares, Roster, Survivors, Unmask};
 use undertone_store::{SessionId, SessionState, StoreError};
 
-use super::upload::Upload;
 use super::{Current, Inner, Room, Sums, Uploading, lock};
 use crate::attempt::Event;
 use crate::error::ServiceError;
@@ -16,6 +15,7 @@ use crate::group::{Phase, Step};
 use crate::refusal::Refusal;
 use crate::session::{Accepted, Stage};
 use crate::trouble::Seldom;
+use crate::upload::Upload;
 
 pub use undertone_protocol::SessionClaims as Claims;
 

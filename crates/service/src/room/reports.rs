@@ -11,13 +11,13 @@ use undertone_protocol::{Commit, Problem, Verdict, Wait, crc32c, limits, next};
 use undertone_store::{SessionId, SessionState};
 
 use super::devices::{Claims, Reply, current_of, gone, step};
-use super::upload::{Trouble, Upload};
 use super::{Inner, Room, Sums, Uploading, lock};
 use crate::attempt::Event;
 use crate::group::{AddedVector, Group, Input};
 use crate::plain::{PlainSum, Report};
 use crate::refusal::Refusal;
 use crate::session::Stage;
+use crate::upload::{Trouble, Upload};
 
 /// The sum that an upload goes to.
 enum Target {

@@ -18,8 +18,9 @@ use crate::http::bodies;
 use crate::http::connections::Connection;
 use crate::identity::unhex;
 use crate::refusal::Refusal;
-use crate::room::{Reply, Trouble};
+use crate::room::Reply;
 use crate::shard::{Opening, Shard};
+use crate::upload::Trouble;
 
 impl From<Trouble> for Problem {
     fn from(trouble: Trouble) -> Self {
