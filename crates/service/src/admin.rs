@@ -5,6 +5,7 @@
 
 mod dashboard;
 mod figures;
+mod guarantees;
 pub mod listener;
 mod rotation;
 mod subjects;
@@ -34,8 +35,9 @@ use crate::room::{Room, Shared};
 use crate::server::Service;
 use crate::task::{self, Task};
 
-pub(crate) use dashboard::{Doors, Guarantees};
+pub(crate) use dashboard::Doors;
 pub use figures::Reader;
+pub(crate) use guarantees::Guarantees;
 pub use rotation::{KeyRow, RotationStep};
 pub use subjects::Receipt;
 pub use views::{Exported, Figures, KeyList, PublicKeys, RoundView, TaskDetails, TaskSummary};

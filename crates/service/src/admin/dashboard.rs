@@ -7,7 +7,6 @@
 //! |---|---|
 //! | `access` | links, sessions, and the requests that are let in |
 //! | `feed` | the stream of events |
-//! | `guarantees` | the guarantee of each task by its ledger, computed once per release |
 //! | `overview`, `task_view`, `privacy_view`, `model_view`, `population_view` | the answers |
 //! | `acts` | pause, resume, stop |
 //! | `assets` | the files of the page |
@@ -16,7 +15,6 @@ mod access;
 mod acts;
 mod assets;
 mod feed;
-mod guarantees;
 mod model_view;
 mod overview;
 mod population_view;
@@ -38,13 +36,13 @@ use undertone_protocol::Digest32;
 use undertone_store::{Millis, TaskRow};
 
 use super::Admin;
+use super::guarantees::Guarantees;
 use super::listener::{refused, status};
 use crate::error::Result;
 use crate::server::Service;
 
 pub(crate) use access::Doors;
 pub(super) use access::from_here;
-pub(crate) use guarantees::Guarantees;
 
 /// Max bytes of a request of the page.
 const MAX_REQUEST: usize = 16 << 10;

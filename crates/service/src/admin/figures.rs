@@ -7,7 +7,7 @@ use std::sync::Arc;
 use undertone_protocol::TaskState;
 use undertone_store::TaskRow;
 
-use super::dashboard::Guarantees;
+use super::guarantees::Guarantees;
 use crate::error::Result;
 use crate::metrics::{
     ProcessFigures, ShownFigure, TaskFigures, free_bytes, process, resident_bytes, shown, task_states,

@@ -16,8 +16,9 @@ use undertone_protocol::{Digest32, digest_of};
 use undertone_run::files;
 use undertone_store::StoreError;
 
-use super::dashboard::{self, Dashboard, Doors, Guarantees};
+use super::dashboard::{self, Dashboard, Doors};
 use super::figures::Reader;
+use super::guarantees::Guarantees;
 use super::{Admin, Answer, Operation};
 use crate::error::{Result, ServiceError};
 use crate::identity::hex;

@@ -8,7 +8,7 @@ use undertone_coordinator::privacy_report::Claims;
 use undertone_coordinator::record::{LedgerEnd, LedgerEntry, LedgerLine, PrivacyReport};
 use undertone_store::{TaskId, TaskRow};
 
-use crate::admin::views::damaged_ledger;
+use super::views::damaged_ledger;
 use crate::error::{Result, ServiceError};
 use crate::metrics::in_steps;
 use crate::server::Service;
