@@ -7,6 +7,7 @@ mod downloads;
 mod idle;
 mod listener;
 mod rates;
+mod times;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::{Service, ServiceExt as _};
 
+use super::times::Times;
 use crate::trouble::Troubles;
 
 /// A part of all connections that makes room at once, where all places are taken: looking for them costs a look at each.
@@ -152,7 +153,7 @@ impl Connection {
     }
 
     /// The time at which the connection ends, if it does nothing of use until then.
-    pub(super) fn until(&self, times: &super::listener::Times) -> Instant {
+    pub(super) fn until(&self, times: &Times) -> Instant {
         if !self.asked.load(Ordering::Acquire) {
             return self.begun + times.first;
         }

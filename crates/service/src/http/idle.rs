@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::connections::Connection;
-use super::listener::Times;
+use super::times::Times;
 
 /// The longest time between two looks at what the connection does.
 const LOOK: Duration = Duration::from_secs(30);

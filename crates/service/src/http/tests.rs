@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tower::ServiceExt;
 use undertone_protocol::{crc32c, read as read_message};
 
-use super::listener::Times;
+use super::times::Times;
 use super::*;
 use crate::capacity::Capacity;
 use crate::identity::hex;
