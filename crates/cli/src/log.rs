@@ -19,7 +19,7 @@ const FILTER: &str = "UNDERTONE_LOG";
 /// Starts the log. `json` writes one object per event, from level `info` on for the service; else warnings go out as text.
 pub(crate) fn start(json: bool) {
     let usual = if json {
-        "warn,undertone_service=info"
+        "warn,undertone_service=info,undertone_operate=info"
     } else {
         "warn"
     };

@@ -18,8 +18,8 @@ use opentelemetry_otlp::{
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider};
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
-use undertone_service::admin::Reader;
-use undertone_service::host::Host;
+use undertone_operate::admin::Reader;
+use undertone_operate::host::Host;
 use undertone_service::metrics::{AttemptTrace, FigureKind, ShownFigure};
 
 /// The name of the service and of its instruments.

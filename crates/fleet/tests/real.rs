@@ -13,9 +13,9 @@ use undertone_fleet::{
     Conduct, Enrolment, Faults, Fleet, FleetConfig, InProcess, Malice, Malicious, OverHttp, Point, Proxy,
     Updates, Vanish, VirtualClock,
 };
+use undertone_operate::host::{Host, HostConfig};
 use undertone_protocol::{TaskState, TrustedKeys, Verdict};
 use undertone_secagg::Floors;
-use undertone_service::host::{Host, HostConfig};
 use undertone_service::identity::{Identity, Invitation};
 use undertone_service::keys::Keys;
 use undertone_service::room::Shared;

@@ -9,16 +9,20 @@
 //!
 //! Reasons depend on counts, time and messages of the protocol, never on the value of an update.
 
+pub(crate) mod group;
 mod groups;
+pub(crate) mod plain;
+pub(crate) mod refusal;
+pub(crate) mod session;
 mod settings;
 
 use std::collections::BTreeMap;
 
 use undertone_store::{AbandonReason, AttemptState, Millis, SessionId};
 
-use crate::group::Phase;
-use crate::session::LostAt;
+use group::Phase;
 use groups::Groups;
+use session::LostAt;
 pub(crate) use settings::{Deadlines, Mode, PhaseLimits, Settings, SettingsError, over_selected};
 
 /// Something that happened to an attempt.

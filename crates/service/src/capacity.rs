@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use crate::spool;
+use crate::storage::spool;
 
 /// Descriptors that are kept back for files, the database, other processes and operators.
 pub const KEPT_BACK: u64 = 192;
 
 /// Bytes of bodies on their way at one time, unless a host sets it: 128 MiB.
-pub(crate) const DEFAULT_IN_FLIGHT: u64 = 128 << 20;
+pub const DEFAULT_IN_FLIGHT: u64 = 128 << 20;
 
 /// Connections that are open at one time, unless a host sets it.
 pub(crate) const DEFAULT_CONNECTIONS: usize = 20_000;
@@ -20,7 +20,7 @@ const DEFAULT_DOWNLOADS: usize = 1_000;
 pub(crate) const DOWNLOAD_PIECE: usize = 32 << 10;
 
 /// Max memory of a download in bytes: one piece that is read, and those that the connection keeps.
-pub(crate) const DOWNLOAD_MEMORY: u64 = 3 * DOWNLOAD_PIECE as u64;
+pub const DOWNLOAD_MEMORY: u64 = 3 * DOWNLOAD_PIECE as u64;
 
 /// Bytes that the disk of the data folder keeps free, unless a host sets it: 64 MiB.
 const DISK_FLOOR: u64 = 64 << 20;

@@ -9,6 +9,7 @@ mod credentials;
 mod directory;
 mod peers;
 mod roles;
+pub(crate) mod shard;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,14 +21,15 @@ use crate::error::{Result, ServiceError};
 use crate::keys::Keys;
 use directory::Directory;
 pub(crate) use directory::Peer;
-pub(crate) use peers::{Peers, Silence};
+pub use peers::Peers;
+pub(crate) use peers::Silence;
 pub use roles::Roles;
 
 /// The time of a lease, in milliseconds.
 pub(crate) const LEASE: Millis = 30_000;
 
 /// The time between two signs of life.
-pub(crate) const BEAT: Duration = Duration::from_secs(1);
+pub const BEAT: Duration = Duration::from_secs(1);
 
 /// A process that was not found is looked for in the store again after this time.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -74,7 +76,7 @@ impl ClusterConfig {
 }
 
 /// This process among the others.
-pub(crate) struct Cluster {
+pub struct Cluster {
     name: String,
     epoch: u64,
     roles: Roles,
@@ -121,7 +123,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 ///
 /// # Errors
 /// [`ServiceError::Value`] where the key file gives no certificate.
-pub(crate) fn identity(keys: &Keys) -> Result<(Arc<rustls::ServerConfig>, Peers)> {
+pub fn identity(keys: &Keys) -> Result<(Arc<rustls::ServerConfig>, Peers)> {
     let credentials = credentials::credentials(keys)?;
     Ok((credentials.server.clone(), Peers::new(&credentials)?))
 }
@@ -131,7 +133,7 @@ impl Cluster {
     ///
     /// # Errors
     /// From the store; a name that cannot stand in a path.
-    pub(crate) fn join(
+    pub fn join(
         name: &str,
         url: String,
         config: &ClusterConfig,
@@ -163,7 +165,7 @@ impl Cluster {
     }
 
     /// The name of this process.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
@@ -185,7 +187,7 @@ impl Cluster {
     ///
     /// # Errors
     /// From the store. [`ServiceError::Replaced`] once a later process has the name of this one: it then takes no new work.
-    pub(crate) fn beat(&self) -> Result<()> {
+    pub fn beat(&self) -> Result<()> {
         let roles = match self.takes_work() {
             true => self.roles,
             false => Roles::NONE,
@@ -221,7 +223,7 @@ impl Cluster {
     }
 
     /// Takes no new work from now on, and says so. Attempts and shards that are open go on.
-    pub(crate) fn drain(&self) {
+    pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
         // The next sign of life says it otherwise.
         if let Err(error) = self.beat() {
@@ -230,7 +232,7 @@ impl Cluster {
     }
 
     /// Removes this process from the list.
-    pub(crate) fn retire(&self) {
+    pub fn retire(&self) {
         if let Err(error) = self.store.retire(&self.name, self.epoch) {
             tracing::warn!(%error, "the process stays listed until its signs of life are old");
         }

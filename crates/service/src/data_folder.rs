@@ -13,7 +13,7 @@ use crate::keys::Keys;
 use crate::room::Shared;
 
 pub use blobs::keep_blobs_in;
-pub(crate) use blobs::{keeps_in_folder as keeps_blobs_in_folder, open as open_blobs};
+pub use blobs::{keeps_in_folder as keeps_blobs_in_folder, open as open_blobs};
 
 /// The name of the database in the data folder.
 pub const DATABASE: &str = "service.sqlite";
@@ -85,7 +85,7 @@ fn opened(folder: &Path, witness: Option<&Path>, store: Arc<dyn Store>, process:
 ///
 /// # Errors
 /// [`ServiceError::Value`] for a folder of another user that others can enter, or this process cannot; the errors of the file system.
-pub(crate) fn private_folder(folder: &Path) -> Result<()> {
+pub fn private_folder(folder: &Path) -> Result<()> {
     let found = folder.symlink_metadata();
     if found.as_ref().is_ok_and(undertone_store::is_lent) {
         return Ok(());
@@ -206,7 +206,7 @@ fn copy_server(url: &str, to: &Path) -> Result<()> {
 
 /// Fills an empty database on a server with the rows of a file.
 #[cfg(feature = "postgres")]
-pub(crate) fn fill_database(url: &str, from: &Path) -> Result<()> {
+pub fn fill_database(url: &str, from: &Path) -> Result<()> {
     Ok(undertone_store::Postgres::fill(url, from)?)
 }
 
@@ -240,7 +240,7 @@ fn copy_server(_url: &str, _to: &Path) -> Result<()> {
 }
 
 #[cfg(not(feature = "postgres"))]
-pub(crate) fn fill_database(_url: &str, _from: &Path) -> Result<()> {
+pub fn fill_database(_url: &str, _from: &Path) -> Result<()> {
     Err(no_server())
 }
 
@@ -248,7 +248,7 @@ pub(crate) fn fill_database(_url: &str, _from: &Path) -> Result<()> {
 ///
 /// # Errors
 /// From the store.
-pub(crate) fn copy_database(folder: &Path, to: &Path) -> Result<()> {
+pub fn copy_database(folder: &Path, to: &Path) -> Result<()> {
     match server(folder)? {
         Some(url) => copy_server(&url, to),
         None => Ok(Sqlite::copy(&folder.join(DATABASE), to)?),

@@ -105,7 +105,9 @@ impl ServiceError {
         }
     }
 
-    pub(crate) fn io(verb: &'static str, path: &Path, source: std::io::Error) -> Self {
+    /// An operation on a file that failed; `verb` says which, such as "read".
+    #[must_use]
+    pub fn io(verb: &'static str, path: &Path, source: std::io::Error) -> Self {
         Self::Io {
             verb,
             path: path.to_owned(),

@@ -7,7 +7,9 @@ mod downloads;
 mod idle;
 mod listener;
 mod rates;
+pub mod scrub;
 mod times;
+pub mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,17 +29,17 @@ use undertone_store::BlobReader;
 
 use crate::identity::unhex;
 use crate::room::{Claims, Reply, Room};
-use crate::scrub::scrubbed;
 use crate::server::Service;
-pub(crate) use bodies::InFlight;
+pub use bodies::InFlight;
 use bodies::{Bodies, Pieces, Sender};
-pub(crate) use cluster::{front_routes, peer_routes};
+pub use cluster::{front_routes, peer_routes};
 use connections::Connection;
-pub(crate) use connections::Connections;
+pub use connections::Connections;
 use downloads::Download;
-pub(crate) use downloads::Downloads;
+pub use downloads::Downloads;
 pub use listener::Listener;
 pub(crate) use rates::Rates;
+use scrub::scrubbed;
 
 /// The longest wait of a poll.
 const MAX_WAIT: Duration = Duration::from_secs(25);

@@ -1,5 +1,8 @@
 //! Who takes part: invitations, certificates of devices, and certificates of keys of secure sums.
 
+pub mod attest;
+pub mod person;
+
 use sha2::{Digest, Sha256};
 use undertone_protocol::{
     Certificate, Code, Digest32, Enrol, Label, ProtocolError, SessionCertificate, Signed, Signer,
@@ -155,7 +158,7 @@ impl From<ProtocolError> for IdentityRefusal {
 }
 
 /// The signer of certificates of one population.
-pub(crate) struct Issuer<'k> {
+pub struct Issuer<'k> {
     keys: &'k Keys,
     signer: Signer,
     population: &'k str,
@@ -173,7 +176,7 @@ impl std::fmt::Debug for Issuer<'_> {
 impl<'k> Issuer<'k> {
     /// The issuer of a population.
     #[must_use]
-    pub(crate) fn new(keys: &'k Keys, population: &'k str, identity: Identity) -> Self {
+    pub fn new(keys: &'k Keys, population: &'k str, identity: Identity) -> Self {
         Self {
             keys,
             signer: keys.issuer(),
@@ -186,7 +189,7 @@ impl<'k> Issuer<'k> {
     ///
     /// # Errors
     /// A refusal where the device does not hold its key, or has no right to its subject.
-    pub(crate) fn enrol(&self, request: &Enrol, now: Millis) -> Result<(Signed, Digest32), IdentityRefusal> {
+    pub fn enrol(&self, request: &Enrol, now: Millis) -> Result<(Signed, Digest32), IdentityRefusal> {
         let malformed =
             |what: &str| IdentityRefusal::new(Code::Malformed, format!("{what} must have 32 bytes"));
         let device: Digest32 = request
@@ -353,7 +356,9 @@ pub fn member(
     }
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
+/// Bytes as hexadecimal digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
@@ -362,7 +367,9 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
+/// The bytes of hexadecimal digits; `None` for a text that is none.
+#[must_use]
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
     if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
         return None;
@@ -375,7 +382,7 @@ pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// [`ServiceError::Value`] naming the key.
-pub(crate) fn digest_from(key: &str, text: &str) -> Result<Digest32> {
+pub fn digest_from(key: &str, text: &str) -> Result<Digest32> {
     unhex(text)
         .and_then(|bytes| bytes.try_into().ok())
         .ok_or_else(|| ServiceError::Value {

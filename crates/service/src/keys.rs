@@ -1,6 +1,8 @@
 //! The keys of a service: one secret in one file, from which all others follow, and the keys that have replaced some of them.
 
+pub mod pseudonyms;
 mod rings;
+pub mod seal;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,10 +16,9 @@ use undertone_store::TaskId;
 use zeroize::Zeroizing;
 
 use crate::error::{Result, ServiceError};
-use crate::seal;
 use rings::{Generation, Rings};
 
-pub(crate) use rings::{KeyStage, Purpose};
+pub use rings::{KeyStage, Purpose};
 
 /// The name of the key file in the data folder.
 pub(crate) const KEY_FILE: &str = "service.key";
@@ -51,7 +52,7 @@ fn derived(secret: &[u8; 32], purpose: &str, parts: &[&[u8]]) -> Zeroizing<[u8; 
 
 /// A key and its place in its life, as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeyView {
+pub struct KeyView {
     /// The purpose of the key.
     pub purpose: Purpose,
     /// The stage of the key.
@@ -222,7 +223,7 @@ impl Keys {
 
     /// The public keys of plans that an app must trust, the one in use first.
     #[must_use]
-    pub(crate) fn plan_keys(&self) -> Vec<Digest32> {
+    pub fn plan_keys(&self) -> Vec<Digest32> {
         self.publics(
             Purpose::Plans,
             &[KeyStage::Next, KeyStage::Current, KeyStage::Retired],
@@ -258,7 +259,7 @@ impl Keys {
 
     /// The public keys of the issuer that count, the one in use first.
     #[must_use]
-    pub(crate) fn issuer_keys(&self) -> Vec<Digest32> {
+    pub fn issuer_keys(&self) -> Vec<Digest32> {
         self.publics(
             Purpose::Issuer,
             &[KeyStage::Next, KeyStage::Current, KeyStage::Retired],
@@ -270,7 +271,7 @@ impl Keys {
     /// PRIVACY: pseudonyms are of a subject of this name, whichever key signed its certificate. So a person with an old certificate on one
     /// device and a new one on another is one user.
     #[must_use]
-    pub(crate) fn issuer_name(&self) -> Digest32 {
+    pub fn issuer_name(&self) -> Digest32 {
         Self::from_root(*self.root.0).issuer().public()
     }
 
@@ -321,7 +322,7 @@ impl Keys {
     ///
     /// # Errors
     /// [`ServiceError::Value`] while two keys are trusted; no entropy.
-    pub(crate) fn add(&mut self, purpose: Purpose, now: u64) -> Result<()> {
+    pub fn add(&mut self, purpose: Purpose, now: u64) -> Result<()> {
         self.rings.add(purpose, now)
     }
 
@@ -329,7 +330,7 @@ impl Keys {
     ///
     /// # Errors
     /// [`ServiceError::Value`] without a next key.
-    pub(crate) fn use_next(&mut self, purpose: Purpose, now: u64) -> Result<()> {
+    pub fn use_next(&mut self, purpose: Purpose, now: u64) -> Result<()> {
         self.rings.use_next(purpose, now)
     }
 
@@ -337,19 +338,19 @@ impl Keys {
     ///
     /// # Errors
     /// [`ServiceError::Value`] without a retired key.
-    pub(crate) fn drop_retired(&mut self, purpose: Purpose, now: u64) -> Result<()> {
+    pub fn drop_retired(&mut self, purpose: Purpose, now: u64) -> Result<()> {
         self.rings.drop_retired(purpose, &self.root, now)
     }
 
     /// The time since which a key of a purpose is retired; `None` where none is.
     #[must_use]
-    pub(crate) fn retired_since(&self, purpose: Purpose) -> Option<u64> {
+    pub fn retired_since(&self, purpose: Purpose) -> Option<u64> {
         self.rings.since(purpose, KeyStage::Retired)
     }
 
     /// All keys that can be replaced.
     #[must_use]
-    pub(crate) fn views(&self) -> Vec<KeyView> {
+    pub fn views(&self) -> Vec<KeyView> {
         let of = |purpose: Purpose| {
             self.rings.of(purpose).iter().map(move |generation| KeyView {
                 purpose,
@@ -384,7 +385,7 @@ impl Keys {
 
     /// The name of a subject in its population, by which the service knows its departure and its devices. No row about a round holds it.
     #[must_use]
-    pub(crate) fn person(&self, population: &str, issuer: &Digest32, subject: &Digest32) -> Digest32 {
+    pub fn person(&self, population: &str, issuer: &Digest32, subject: &Digest32) -> Digest32 {
         *self.key(
             "person of a population",
             &[population.as_bytes(), issuer, subject],
@@ -436,7 +437,7 @@ pub fn random<const N: usize>() -> Result<[u8; N]> {
 
 /// The path of the key file of a data folder.
 #[must_use]
-pub(crate) fn key_file(folder: &Path) -> PathBuf {
+pub fn key_file(folder: &Path) -> PathBuf {
     folder.join(KEY_FILE)
 }
 

@@ -25,18 +25,19 @@ use std::time::{Duration, Instant};
 use undertone_protocol::{Code, Digest32};
 use undertone_store::{Millis, TaskId};
 
-use crate::group::Phase;
-pub(crate) use crowd::{Arrived, SPAN};
+use crate::attempt::group::Phase;
+pub use crowd::{Arrived, SPAN};
 pub use curve::Curve;
 use figure::Figure;
-pub(crate) use figure::in_steps;
+pub use figure::in_steps;
 pub use funnel::FunnelRow;
-pub(crate) use funnel::Funnels;
-pub(crate) use observed::{ObservedStore, name as reason_name};
-pub(crate) use passage::Passage;
-pub(crate) use process::{ProcessFigures, free_bytes, no_descriptor, process, resident_bytes, task_states};
+pub use funnel::Funnels;
+pub(crate) use observed::ObservedStore;
+pub use observed::name as reason_name;
+pub use passage::Passage;
+pub use process::{ProcessFigures, free_bytes, no_descriptor, process, resident_bytes, task_states};
 pub use text::{FigureKind, Sample, ShownFigure};
-pub(crate) use text::{TaskFigures, shown, text};
+pub use text::{TaskFigures, shown, text};
 use traces::Traces;
 pub use traces::{AttemptTrace, TracedStep};
 
@@ -97,7 +98,7 @@ impl Metrics {
     }
 
     /// The funnels of the tasks by the version of the app.
-    pub(crate) fn funnels(&self) -> &Funnels {
+    pub fn funnels(&self) -> &Funnels {
         &self.funnels
     }
 
@@ -119,7 +120,7 @@ impl Metrics {
     }
 
     /// The check-ins of a task by their result, in steps of ten. `None` stands for fewer than ten.
-    pub(crate) fn check_ins_of(&self, task: TaskId) -> Vec<(&'static str, Option<u64>)> {
+    pub fn check_ins_of(&self, task: TaskId) -> Vec<(&'static str, Option<u64>)> {
         let inner = self.lock();
         let of_task = inner.series.iter();
         of_task

@@ -19,6 +19,7 @@ mod outlook;
 mod release;
 mod reports;
 mod shards;
+mod vouch;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -32,24 +33,25 @@ use undertone_coordinator::session_terms::TaskSessionTerms;
 use undertone_protocol::{Blob, TaskState, Verdict, digest_of};
 use undertone_store::{AbandonReason, AttemptId, Blobs, Lease, Millis, SessionId, Store, StoreError};
 
+use crate::attempt::group::{Group, Phase};
+use crate::attempt::plain::PlainSum;
+use crate::attempt::session::Sessions;
 use crate::attempt::{Attempt, Effect, Event};
 use crate::cluster::{Cluster, LEASE};
 use crate::error::{Result, ServiceError};
-use crate::group::{Group, Phase};
+use crate::keys::pseudonyms::{self, Pseudonyms};
 use crate::keys::{Keys, random};
 use crate::pace::{CheckInCounter, RoundTime};
-use crate::plain::PlainSum;
-use crate::pseudonyms::{self, Pseudonyms};
-use crate::session::Sessions;
-use crate::spool::Spool;
+use crate::storage::spool::Spool;
 use crate::task::Task;
 use crate::upload::Upload;
 
-pub(crate) use bar::OpenSession;
+pub use admission::Begun;
+pub use bar::OpenSession;
 pub use devices::{Claims, Reply};
 pub use evaluation::ReleasedScores;
 pub(crate) use evaluation::newest_model;
-pub(crate) use release::{MODEL, STATE};
+pub use release::{MODEL, STATE};
 
 /// Attempts after which a task pauses that enough devices came to, and that failed all the same. Also the attempts in a row to which too few
 /// came after which the log says so.
@@ -536,7 +538,7 @@ impl Room {
         for (session, state) in current.sessions.iter() {
             let verdict = match () {
                 () if included.binary_search(&session).is_ok() => Verdict::Included,
-                () if state.end() == Some(crate::session::End::Late) => Verdict::Late,
+                () if state.end() == Some(crate::attempt::session::End::Late) => Verdict::Late,
                 () => verdict,
             };
             inner.ended.insert(session, (verdict, now + VERDICTS_KEPT));

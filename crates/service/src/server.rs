@@ -1,6 +1,7 @@
 //! A service: its tasks, its identities, and the boards that devices read.
 
 mod board;
+mod boards;
 mod several;
 #[cfg(test)]
 mod tests;
@@ -19,22 +20,22 @@ use undertone_protocol::{
 use undertone_store::{Millis, SessionId, StoreError, TaskId};
 use zeroize::Zeroizing;
 
-use crate::attest::Admissions;
-use crate::boards::Boards;
 use crate::capacity::Capacity;
 use crate::cluster::Cluster;
 use crate::error::{Result, ServiceError};
+use crate::http::tls::ServerCertificate;
 use crate::http::{Connections, Downloads, InFlight, Rates};
+use crate::identity::attest::Admissions;
+use crate::identity::person::{Arrivals, is_gone, revoked, still_here};
 use crate::identity::{self, DAY, Identity, IdentityRefusal, Issuer, IssuerKeys, Member};
 use crate::keys::random;
-use crate::limits::{Arrivals, is_gone, revoked, still_here};
 use crate::metrics::{Metrics, ObservedStore};
 use crate::pace;
 use crate::room::{Claims, LeftOver, Reply, Room, Shared};
-use crate::spool::Spool;
+use crate::storage::spool::Spool;
 use crate::task::{self, Task};
-use crate::tls::ServerCertificate;
 use crate::trouble::Troubles;
+use boards::Boards;
 
 pub(crate) use several::CheckedIn;
 
@@ -73,7 +74,7 @@ pub struct Service {
     /// The attempts of rooms that could not go on, for the next rooms of their tasks.
     left: Mutex<BTreeMap<TaskId, LeftOver>>,
     /// The parts of sums that this process holds for other leaders.
-    shards: crate::shard::Shards,
+    shards: crate::cluster::shard::Shards,
     /// The tasks that other processes lead.
     elsewhere: RwLock<BTreeMap<TaskId, Arc<several::Elsewhere>>>,
     /// `true` once the service assigns nobody any more.
@@ -152,7 +153,7 @@ impl Service {
             arrivals: Arrivals::default(),
             cluster: OnceLock::new(),
             left: Mutex::default(),
-            shards: crate::shard::Shards::default(),
+            shards: crate::cluster::shard::Shards::default(),
             elsewhere: RwLock::default(),
             closed: AtomicBool::new(false),
             metrics,
@@ -196,7 +197,7 @@ impl Service {
     }
 
     /// `true` once the service assigns nobody any more.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
@@ -207,18 +208,19 @@ impl Service {
     }
 
     /// The key of session tokens.
-    #[cfg(test)]
-    pub(crate) fn token(&self) -> undertone_protocol::TokenKey {
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    pub fn token(&self) -> undertone_protocol::TokenKey {
         self.token_key(0)
     }
 
     /// The memory for bodies of requests.
-    pub(crate) fn in_flight(&self) -> &InFlight {
+    pub fn in_flight(&self) -> &InFlight {
         &self.in_flight
     }
 
     /// The places of downloads.
-    pub(crate) fn downloads(&self) -> &Downloads {
+    pub fn downloads(&self) -> &Downloads {
         &self.downloads
     }
 
@@ -228,7 +230,7 @@ impl Service {
     }
 
     /// The places of connections of devices.
-    pub(crate) fn connections(&self) -> &Arc<Connections> {
+    pub fn connections(&self) -> &Arc<Connections> {
         &self.connections
     }
 
@@ -252,7 +254,7 @@ impl Service {
     }
 
     /// The end of the certificate of TLS, where it is known.
-    pub(crate) fn certificate_ends(&self) -> Option<Millis> {
+    pub fn certificate_ends(&self) -> Option<Millis> {
         self.certificate.get()?.ends()
     }
 
@@ -370,7 +372,7 @@ impl Service {
     ///
     /// # Errors
     /// From the store.
-    pub(crate) fn forget_ended(&self) -> Result<()> {
+    pub fn forget_ended(&self) -> Result<()> {
         let mut gone = false;
         for row in self.shared.store.tasks()? {
             if row.state != TaskState::Completed || row.deleted {
@@ -715,7 +717,7 @@ impl Service {
     pub fn blob(&self, digest: &Digest32) -> Reply<Vec<u8>> {
         let missing = || Problem::new(Code::NotFound, "there is no blob of this digest");
         self.may_read(digest)?;
-        crate::blobs::read(self.shared.blobs.as_ref(), digest).map_err(|_| missing())
+        crate::storage::blobs::read(self.shared.blobs.as_ref(), digest).map_err(|_| missing())
     }
 
     /// Checks that devices may read a blob.

@@ -1,5 +1,6 @@
 //! A task as the service runs it: its file, its plan, its model, and the signed plan that devices read.
 
+pub mod parity;
 mod signed_plan;
 
 use std::path::Path;
@@ -28,7 +29,7 @@ use undertone_text::{Vocab, VocabProvenance};
 use crate::error::{Result, ServiceError};
 use crate::identity::{digest_from, hex};
 use crate::keys::Keys;
-use crate::pseudonyms::Pseudonyms;
+use crate::keys::pseudonyms::Pseudonyms;
 use signed_plan::{check_signed, plan_body, rotation_seed, terms};
 
 /// Percentage of a device's neighbours that open its masks, where a task names no graph: more than half.
@@ -133,7 +134,7 @@ pub fn create(
 ///
 /// # Errors
 /// The errors of [`create`].
-pub(crate) fn create_with_pseudonyms(
+pub fn create_with_pseudonyms(
     file: &TaskFile,
     base: &Path,
     population: &str,
@@ -262,19 +263,23 @@ fn make(
 }
 
 /// A task file with its plan, before anything is stored.
-pub(crate) struct Planned {
+#[derive(Debug)]
+pub struct Planned {
     /// The vocabulary, as its file holds it.
     words: Vec<u8>,
     /// The words of the model.
-    pub(crate) vocab: Vocab,
+    pub vocab: Vocab,
     /// The trainings of the initial model.
     trainings: Vec<Training>,
     /// The plan.
-    pub(crate) privacy: PrivacyPlan,
+    pub privacy: PrivacyPlan,
 }
 
 /// Plans a task file: reads its vocabulary, and optimises its noise.
-pub(crate) fn plan(file: &TaskFile, base: &Path, population: &str) -> Result<Planned> {
+///
+/// # Errors
+/// [`ServiceError::Io`] for a file that cannot be read; the errors of the vocabulary, of the initial model and of the plan.
+pub fn plan(file: &TaskFile, base: &Path, population: &str) -> Result<Planned> {
     let TaskVocabulary::File { path } = &file.vocabulary;
     let path = base.join(path);
     let words = std::fs::read(&path).map_err(|error| ServiceError::io("read", &path, error))?;
@@ -301,7 +306,7 @@ pub(crate) fn plan(file: &TaskFile, base: &Path, population: &str) -> Result<Pla
 }
 
 /// Bytes of an update as it travels.
-pub(crate) fn upload_bytes(privacy: &PrivacyPlan) -> u64 {
+pub fn upload_bytes(privacy: &PrivacyPlan) -> u64 {
     match privacy.encoding() {
         None => 4 * privacy.layout().len() as u64,
         Some(encoding) => {
@@ -312,7 +317,7 @@ pub(crate) fn upload_bytes(privacy: &PrivacyPlan) -> u64 {
 }
 
 /// The graph of the groups of a task file.
-pub(crate) fn graph_of(file: &TaskFile) -> Result<GraphChoice> {
+pub fn graph_of(file: &TaskFile) -> Result<GraphChoice> {
     let graph = file
         .task
         .aggregation
@@ -351,7 +356,11 @@ fn vocabulary(words: &[u8]) -> Result<Vocab> {
     Ok(vocab.with_provenance(VocabProvenance::File))
 }
 
-pub(crate) fn build(file: &TaskFile, vocab: &Vocab) -> Result<Arc<dyn SequenceModel>> {
+/// The model of a task over this vocabulary.
+///
+/// # Errors
+/// The error of a model that the settings do not allow.
+pub fn build(file: &TaskFile, vocab: &Vocab) -> Result<Arc<dyn SequenceModel>> {
     let built = file
         .task
         .model
@@ -384,7 +393,7 @@ pub(crate) fn forgets_pseudonyms(row: &TaskRow) -> Result<bool> {
 ///
 /// # Errors
 /// [`ServiceError::Value`] for settings that this service did not write.
-pub(crate) fn measures(row: &TaskRow) -> Result<Option<TaskId>> {
+pub fn measures(row: &TaskRow) -> Result<Option<TaskId>> {
     let settings: Settings =
         serde_json::from_str(&row.task.config).map_err(|error| damaged("the settings of the task", error))?;
     let of = settings.of.map(|of| digest_from("the measured task", &of));
@@ -412,11 +421,11 @@ impl Task {
             .map_err(|error| damaged("the settings of the task", error))?;
         let file = TaskFile::from_canonical(&settings.task)?;
         let vocabulary_digest = digest_from("the vocabulary of the task", &settings.vocabulary)?;
-        let words = crate::blobs::read(blobs, &vocabulary_digest)?;
+        let words = crate::storage::blobs::read(blobs, &vocabulary_digest)?;
         let vocab = vocabulary(&words)?;
         let mechanism = match &settings.mechanism {
             None => None,
-            Some(digest) => Some(crate::blobs::read(
+            Some(digest) => Some(crate::storage::blobs::read(
                 blobs,
                 &digest_from("the mechanism of the task", digest)?,
             )?),
@@ -461,7 +470,7 @@ impl Task {
                     .collect::<Result<_>>()?
             }
         };
-        let plan = crate::blobs::read(blobs, &row.task.plan)?;
+        let plan = crate::storage::blobs::read(blobs, &row.task.plan)?;
         let body = plan_body(
             &file,
             row.task.id,
@@ -523,7 +532,7 @@ impl Task {
         folder: &Path,
     ) -> Result<PrivacyReport> {
         let row = store.task(self.id)?;
-        let vocabulary = crate::blobs::read(blobs, &self.vocabulary)?;
+        let vocabulary = crate::storage::blobs::read(blobs, &self.vocabulary)?;
         let issuers = match self.file.service.identity {
             IdentityLevel::Dev => Vec::new(),
             IdentityLevel::Certificate | IdentityLevel::Attested => vec![keys.issuer_name()],
@@ -531,7 +540,7 @@ impl Task {
         let parameters = match self.file.purpose {
             TaskPurpose::Evaluate { .. } => None,
             TaskPurpose::Train { .. } => Some(
-                self.trained(&crate::blobs::read(blobs, &row.head_model)?)?
+                self.trained(&crate::storage::blobs::read(blobs, &row.head_model)?)?
                     .parameters,
             ),
         };
@@ -571,12 +580,12 @@ impl Task {
     /// From the blobs; [`ServiceError::Value`] for bytes that are no such model.
     pub fn released(&self, row: &TaskRow, blobs: &dyn Blobs) -> Result<Vec<f32>> {
         Ok(self
-            .trained(&crate::blobs::read(blobs, &row.head_model)?)?
+            .trained(&crate::storage::blobs::read(blobs, &row.head_model)?)?
             .parameters)
     }
 
     /// Bytes that a device sends in one round.
-    pub(crate) fn upload_bytes(&self) -> u64 {
+    pub fn upload_bytes(&self) -> u64 {
         match self.privacy.encoding() {
             None => 4 * self.privacy.layout().len() as u64,
             Some(encoding) => {

@@ -1,4 +1,7 @@
-//! A service with one active task, over a store in memory or in a file.
+//! A service with one active task, over a store in memory or in a file, for tests of this crate and of those above it.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(missing_debug_implementations, reason = "a service of a test is not printed")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,40 +39,50 @@ group = { target = 2, min = 2 }
 
 /// The kind of a store.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// Rows in memory.
     Memory,
+    /// A file of SQLite.
     Sqlite,
 }
 
 /// A service that takes devices for its only task.
-pub(crate) struct World {
-    pub(crate) service: Arc<Service>,
-    pub(crate) room: Arc<Room>,
-    pub(crate) token: TokenKey,
+pub struct World {
+    /// The service.
+    pub service: Arc<Service>,
+    /// The task that it leads.
+    pub room: Arc<Room>,
+    /// A key of tokens that is not the service's.
+    pub token: TokenKey,
     /// Places of the attempt.
-    pub(crate) places: u32,
-    pub(crate) clock: ManualClock,
+    pub places: u32,
+    /// The clock of the store.
+    pub clock: ManualClock,
     _folder: tempfile::TempDir,
 }
 
 impl World {
     /// A task whose rounds end with `goal` reports, with its first attempt open.
-    pub(crate) fn new(kind: Kind, goal: u32) -> Self {
+    #[must_use]
+    pub fn new(kind: Kind, goal: u32) -> Self {
         Self::make(kind, goal, 4, &Capacity::default(), "")
     }
 
     /// A world of [`new`](Self::new) with more lines in the table `[service]`.
-    pub(crate) fn with(kind: Kind, goal: u32, more: &str) -> Self {
+    #[must_use]
+    pub fn with(kind: Kind, goal: u32, more: &str) -> Self {
         Self::make(kind, goal, 4, &Capacity::default(), more)
     }
 
     /// A task whose rounds end with four reports, in a service with this share of its machine.
-    pub(crate) fn of_capacity(capacity: &Capacity) -> Self {
+    #[must_use]
+    pub fn of_capacity(capacity: &Capacity) -> Self {
         Self::make(Kind::Memory, 4, 4, capacity, "")
     }
 
     /// A task with a model of some records of the spool, in a service with this share of its machine.
-    pub(crate) fn with_large_model(capacity: &Capacity) -> Self {
+    #[must_use]
+    pub fn with_large_model(capacity: &Capacity) -> Self {
         Self::make(Kind::Memory, 4, 10_000, capacity, "")
     }
 
@@ -125,12 +138,15 @@ impl World {
 }
 
 impl World {
-    pub(crate) fn clock_now(&self) -> u64 {
+    /// The time of the store.
+    #[must_use]
+    pub fn clock_now(&self) -> u64 {
         self.service.shared().store.now()
     }
 
     /// A device that has joined: its session token, its claims, and the length of its upload.
-    pub(crate) fn joined(&self, device: u32) -> (Vec<u8>, Claims, u64) {
+    #[must_use]
+    pub fn joined(&self, device: u32) -> (Vec<u8>, Claims, u64) {
         let token = self.service.token();
         let assigned = self.room.admit(&member(device), checkin(device, 0), &token);
         let assigned = assigned.unwrap_or_else(|problem| panic!("{problem:?}"));
@@ -145,7 +161,8 @@ impl World {
 }
 
 /// The enrolment of a device, without limits.
-pub(crate) fn enrolment(key: &undertone_protocol::Digest32) -> undertone_store::Enrolment {
+#[must_use]
+pub fn enrolment(key: &undertone_protocol::Digest32) -> undertone_store::Enrolment {
     undertone_store::Enrolment {
         key: *key,
         population: "people".to_owned(),
@@ -161,7 +178,8 @@ pub(crate) fn enrolment(key: &undertone_protocol::Digest32) -> undertone_store::
 }
 
 /// The device of this number, of a subject of its own.
-pub(crate) fn member(number: u32) -> Member {
+#[must_use]
+pub fn member(number: u32) -> Member {
     let mut name = [0; 32];
     name[..4].copy_from_slice(&number.to_le_bytes());
     let mut device = name;
@@ -174,37 +192,10 @@ pub(crate) fn member(number: u32) -> Member {
 }
 
 /// The identifier of the n-th check-in of a device.
-pub(crate) fn checkin(device: u32, number: u32) -> [u8; 16] {
+#[must_use]
+pub fn checkin(device: u32, number: u32) -> [u8; 16] {
     let mut id = [0; 16];
     id[..4].copy_from_slice(&device.to_le_bytes());
     id[4..8].copy_from_slice(&number.to_le_bytes());
     id
-}
-
-/// A task with this holder of its lease, for tests of processes.
-pub(crate) fn task_row(holder: Option<undertone_store::TaskHolder>) -> undertone_store::TaskRow {
-    undertone_store::TaskRow {
-        task: undertone_store::NewTask {
-            id: undertone_store::TaskId([3; 32]),
-            population: "people".to_owned(),
-            name: "words".to_owned(),
-            kind: undertone_protocol::TaskKind::Train,
-            config: String::new(),
-            plan: [0; 32],
-            genesis: String::new(),
-            participation: undertone_accounting::participation::Participation::single(),
-            rounds: 1,
-            min_included: 1,
-            model: [0; 32],
-        },
-        state: undertone_protocol::TaskState::Active,
-        head_round: 0,
-        head_model: [0; 32],
-        deleted: false,
-        pinned: None,
-        head_state: None,
-        chain: String::new(),
-        fence: 1,
-        holder,
-    }
 }

@@ -96,7 +96,8 @@ impl Default for Troubles {
 
 impl Troubles {
     /// States that are left after this time without a failure.
-    pub(crate) fn with_quiet(quiet: Duration) -> Self {
+    #[must_use]
+    pub fn with_quiet(quiet: Duration) -> Self {
         Self {
             entered: Mutex::default(),
             any: AtomicBool::new(false),
@@ -204,15 +205,17 @@ impl Troubles {
 const PAUSE: u64 = 60;
 
 /// A line of the log that is written seldom, however often its cause comes. A client cannot fill the log by it.
-#[derive(Debug)]
-pub(crate) struct Seldom {
+#[derive(Debug, Default)]
+pub struct Seldom {
     /// The second of the last line since the first use, plus one.
     last: AtomicU64,
     left_out: AtomicU64,
 }
 
 impl Seldom {
-    pub(crate) const fn new() -> Self {
+    /// A line that was never written.
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             last: AtomicU64::new(0),
             left_out: AtomicU64::new(0),
@@ -220,7 +223,8 @@ impl Seldom {
     }
 
     /// The number of lines that were left out before this one; `None` where this one is left out, too.
-    pub(crate) fn speaks(&self) -> Option<u64> {
+    #[must_use]
+    pub fn speaks(&self) -> Option<u64> {
         static BEGUN: OnceLock<Instant> = OnceLock::new();
         let now = BEGUN.get_or_init(Instant::now).elapsed().as_secs() + 1;
         let last = self.last.load(Ordering::Acquire);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use undertone_protocol::{Commit, Problem, crc32c, crc32c_joined};
 
-use crate::refusal::Refusal;
-use crate::spool::{Body, Spool, SpoolError};
+use crate::attempt::refusal::Refusal;
+use crate::storage::spool::{Body, Spool, SpoolError};
 use crate::trouble::Seldom;
 
 /// An upload on its way.

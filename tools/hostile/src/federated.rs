@@ -12,14 +12,14 @@ use undertone_coordinator::task::Seeding;
 use undertone_device::{
     Limits, PlanChecks, PolicyFloors, TaskPlan, check_certificate, check_session_certificate, enrolment_body,
 };
+use undertone_operate::admin::listener::AdminFile;
+use undertone_operate::admin::{Operation, PublicKeys};
 use undertone_protocol::{
     Abort, Assignment, Board, Certificate, CheckIn, CheckInReply, Commit, Digest32, Enrol, Enrolled, Head,
     Label, Next, Offset, Plan, Problem, RequestSignature, SessionCertificate, SessionCertificates,
     SessionKeys, Signed, Signer, TokenKey, TrustedKeys, Versions, crc32c, limits, next, read,
     read_checksum_header, write,
 };
-use undertone_service::admin::listener::AdminFile;
-use undertone_service::admin::{Operation, PublicKeys};
 use undertone_service::identity::{Identity, Invitation, IssuerKeys, Member, member};
 use undertone_service::keys::Keys;
 use undertone_service::room::{Claims, Room, Shared};

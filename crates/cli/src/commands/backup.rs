@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use undertone_operate::admin::{Answer, Operation};
+use undertone_operate::backup::{self, BackupKey, Manifest, Places};
 use undertone_present::numbers::grouped;
-use undertone_service::admin::{Answer, Operation};
-use undertone_service::backup::{self, BackupKey, Manifest, Places};
 
 use super::operator::{Missing, perform, unexpected};
 use super::task::DataArgs;

@@ -16,10 +16,10 @@ use undertone_fleet::{
     Always, Availability, Enrolment, Faults, Fleet, FleetConfig, Malicious, OverHttp, RunEnd, Trace,
     Transports, Updates,
 };
+use undertone_operate::admin::{Answer, Operation, PublicKeys};
 use undertone_protocol::{
     Board, Label, PROTOCOL_HEADER, Signed, TaskState, TrustedKeys, limits, read as read_message,
 };
-use undertone_service::admin::{Answer, Operation, PublicKeys};
 
 use super::operator::{Missing, perform, unexpected};
 use super::train::start_threads;

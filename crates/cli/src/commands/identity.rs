@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use undertone_operate::admin::{Answer, KeyRow, Operation, RotationStep};
 use undertone_run::files;
-use undertone_service::admin::{Answer, KeyRow, Operation, RotationStep};
 
 use super::operator::{Missing, perform, unexpected};
 use super::task::DataArgs;
@@ -295,7 +295,7 @@ fn certificate(folder: &Path, hosts: &[String], days: u32, output: &Output) -> a
             );
         }
     }
-    let (certificate, secret) = undertone_service::tls::test_certificate(hosts, days)?;
+    let (certificate, secret) = undertone_service::http::tls::test_certificate(hosts, days)?;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     files::write_secret_with(&key, |file| {
         std::io::Write::write_all(file, secret.as_bytes())

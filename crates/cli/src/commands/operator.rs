@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
-use undertone_service::admin::listener::{AdminFile, OPERATIONS, Refused};
-use undertone_service::admin::{Admin, Answer, Operation};
+use undertone_operate::admin::listener::{AdminFile, OPERATIONS, Refused};
+use undertone_operate::admin::{Admin, Answer, Operation};
 use undertone_service::identity::Identity;
 use undertone_service::server::Service;
 use undertone_service::{ServiceError, data_folder};

@@ -6,9 +6,9 @@ mod estimate;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use undertone_operate::admin::{Answer, Exported, Figures, Operation, TaskDetails, TaskSummary};
 use undertone_present::numbers::{epsilon_delta, grouped, number, upper_bound};
 use undertone_present::table::ruled;
-use undertone_service::admin::{Answer, Exported, Figures, Operation, TaskDetails, TaskSummary};
 use undertone_service::metrics::FunnelRow;
 
 use super::operator::{Missing, perform, unexpected};

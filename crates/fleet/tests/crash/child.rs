@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Query;
 use axum::routing::get;
-use undertone_service::host::{Host, HostConfig};
+use undertone_operate::host::{Host, HostConfig};
 use undertone_service::http::{self, Listener};
 use undertone_service::identity::Identity;
 use undertone_service::server::Service;

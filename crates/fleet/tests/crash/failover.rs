@@ -5,7 +5,7 @@ use std::sync::Arc;
 use undertone_protocol::TaskState;
 use undertone_service::ServiceError;
 use undertone_service::room::{Room, Shared};
-use undertone_service::spool::Spool;
+use undertone_service::storage::spool::Spool;
 use undertone_service::task::Task;
 use undertone_store::{Postgres, Store};
 

@@ -115,7 +115,8 @@ impl Past {
                     .unwrap();
             }
             let row = store.task(task).unwrap();
-            let spool = Arc::new(undertone_service::spool::Spool::new(1 << 20, self.now.path()).unwrap());
+            let spool =
+                Arc::new(undertone_service::storage::spool::Spool::new(1 << 20, self.now.path()).unwrap());
             let loaded = Task::load(&row, shared.blobs.as_ref(), &shared.keys).unwrap();
             let error = Room::lead(shared, spool, loaded).map(drop).unwrap_err();
             let ServiceError::Halted { reason: why, .. } = error else {

@@ -19,10 +19,10 @@ use undertone_protocol::{TaskState, TrustedKeys};
 use undertone_secagg::Floors;
 use undertone_service::identity::Identity;
 use undertone_service::keys::Keys;
-use undertone_service::parity::{self, Parity};
 use undertone_service::room::Shared;
 use undertone_service::server::Service;
 use undertone_service::task::Task;
+use undertone_service::task::parity::{self, Parity};
 use undertone_store::{Blobs, ManualClock, MemoryBlobs, Sqlite, Store};
 
 use crate::simulation::{Case, GOAL, ROUNDS, SEED, Simulation};

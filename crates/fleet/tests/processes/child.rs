@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
+use undertone_operate::host::{Host, HostConfig};
 use undertone_service::capacity::Capacity;
 use undertone_service::cluster::ClusterConfig;
 use undertone_service::data_folder;
-use undertone_service::host::{Host, HostConfig};
 use undertone_service::identity::Identity;
 
 use super::task::{data, witness};

@@ -2,8 +2,8 @@
 
 use undertone_store::{AbandonReason, Millis};
 
+use super::group::Phase;
 use super::{Effect, Mode, Settings};
-use crate::group::Phase;
 
 #[derive(Debug)]
 struct View {

@@ -39,7 +39,8 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// The connections to the other processes.
-pub(crate) struct Peers {
+#[derive(Debug)]
+pub struct Peers {
     client: Client<HttpsConnector<HttpConnector>, Body>,
 }
 

@@ -151,7 +151,7 @@ fn a_leader_is_known_while_its_lease_lasts() {
         until,
     };
     let led = |holder: Option<TaskHolder>, now| {
-        let rows = [crate::test_world::task_row(holder)];
+        let rows = [task_row(holder)];
         let found = one.leaders(&rows, now);
         found.into_iter().map(|peer| peer.name).collect::<Vec<_>>()
     };
@@ -163,10 +163,37 @@ fn a_leader_is_known_while_its_lease_lasts() {
     );
     assert!(led(Some(held("gone", 100)), 99).is_empty());
     assert!(led(None, 0).is_empty());
-    let row = |holder| crate::test_world::task_row(holder);
     assert!(
-        one.may_lead(&row(Some(held("one", 100))), 99),
+        one.may_lead(&task_row(Some(held("one", 100))), 99),
         "a restarted process goes on at once"
     );
-    assert!(!one.may_lead(&row(Some(held("two", 100))), 99));
+    assert!(!one.may_lead(&task_row(Some(held("two", 100))), 99));
+}
+
+/// A task with this holder of its lease, for tests of processes.
+fn task_row(holder: Option<undertone_store::TaskHolder>) -> undertone_store::TaskRow {
+    undertone_store::TaskRow {
+        task: undertone_store::NewTask {
+            id: undertone_store::TaskId([3; 32]),
+            population: "people".to_owned(),
+            name: "words".to_owned(),
+            kind: undertone_protocol::TaskKind::Train,
+            config: String::new(),
+            plan: [0; 32],
+            genesis: String::new(),
+            participation: undertone_accounting::participation::Participation::single(),
+            rounds: 1,
+            min_included: 1,
+            model: [0; 32],
+        },
+        state: undertone_protocol::TaskState::Active,
+        head_round: 0,
+        head_model: [0; 32],
+        deleted: false,
+        pinned: None,
+        head_state: None,
+        chain: String::new(),
+        fence: 1,
+        holder,
+    }
 }

@@ -42,7 +42,7 @@ pub fn keep_blobs_in(folder: &Path, address: &str) -> Result<()> {
 }
 
 /// `true` if a data folder holds its blobs itself.
-pub(crate) fn keeps_in_folder(folder: &Path) -> Result<bool> {
+pub fn keeps_in_folder(folder: &Path) -> Result<bool> {
     Ok(remembered(folder, BLOBS_ADDRESS)?.is_none())
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn keeps_in_folder(folder: &Path) -> Result<bool> {
 ///
 /// # Errors
 /// A place that cannot hold heads; missing credentials; an address of another kind.
-pub(crate) fn open(folder: &Path) -> Result<Arc<dyn Blobs>> {
+pub fn open(folder: &Path) -> Result<Arc<dyn Blobs>> {
     match remembered(folder, BLOBS_ADDRESS)? {
         None => Ok(Arc::new(FolderBlobs::open(&folder.join(BLOBS))?)),
         Some(address) => objects(folder, &address),

@@ -86,7 +86,7 @@ impl Coming {
 
 /// The memory for bodies on their way, which all requests share.
 #[derive(Debug, Clone)]
-pub(crate) struct InFlight {
+pub struct InFlight {
     free: Arc<Semaphore>,
     /// The share of senders that nobody knows yet.
     kept: Arc<Semaphore>,
@@ -124,7 +124,8 @@ impl InFlight {
     }
 
     /// Bytes that are taken.
-    pub(crate) fn taken(&self) -> u64 {
+    #[must_use]
+    pub fn taken(&self) -> u64 {
         let free = self.free.available_permits() + self.kept.available_permits();
         (self.units.0 + self.units.1).saturating_sub(free) as u64 * UNIT
     }

@@ -24,8 +24,8 @@ use super::bodies::{self, Bodies, Sender};
 use super::connections::Connection;
 use super::{Answer, Refused, blocking, private, protobuf, rates, routes, text_header, version};
 use crate::cluster::{Cluster, Found, Silence};
+use crate::identity::person::is_gone;
 use crate::identity::unhex;
-use crate::limits::is_gone;
 use crate::pace;
 use crate::room::Reply;
 use crate::server::{CheckedIn, Service};
@@ -47,7 +47,7 @@ struct Front {
 }
 
 /// The routes of devices, where `service` is one of several processes.
-pub(crate) fn front_routes(service: Arc<Service>, cluster: Arc<Cluster>) -> Router {
+pub fn front_routes(service: Arc<Service>, cluster: Arc<Cluster>) -> Router {
     let own = routes(service.clone());
     let bodies = Bodies {
         in_flight: service.in_flight().clone(),
@@ -81,7 +81,7 @@ pub(crate) fn front_routes(service: Arc<Service>, cluster: Arc<Cluster>) -> Rout
 }
 
 /// The routes of other processes. Each of them has shown a certificate of this service.
-pub(crate) fn peer_routes(service: Arc<Service>, cluster: Arc<Cluster>) -> Router {
+pub fn peer_routes(service: Arc<Service>, cluster: Arc<Cluster>) -> Router {
     let own = routes(service.clone());
     let bodies = Bodies {
         in_flight: service.in_flight().clone(),

@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// The connections of a listener.
 #[derive(Debug)]
-pub(crate) struct Connections {
+pub struct Connections {
     max: usize,
     next: AtomicU64,
     open: Mutex<HashMap<u64, Arc<Connection>>>,
@@ -38,7 +38,8 @@ pub(crate) struct Connections {
 
 impl Connections {
     /// Places for this many connections.
-    pub(crate) fn new(max: usize, troubles: Option<Arc<Troubles>>) -> Self {
+    #[must_use]
+    pub fn new(max: usize, troubles: Option<Arc<Troubles>>) -> Self {
         Self {
             max: max.max(1),
             next: AtomicU64::new(0),
@@ -53,7 +54,7 @@ impl Connections {
     }
 
     /// Number of open connections.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.lock().len()
     }
 

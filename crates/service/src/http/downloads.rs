@@ -32,7 +32,7 @@ type Checked = Arc<OnceCell<u64>>;
 
 /// The places of downloads, and the blobs that were compared with their digests.
 #[derive(Debug)]
-pub(crate) struct Downloads {
+pub struct Downloads {
     places: Arc<Semaphore>,
     max: usize,
     checked: Mutex<BTreeMap<Digest32, Checked>>,
@@ -50,7 +50,7 @@ impl Downloads {
     }
 
     /// Number of open downloads.
-    pub(crate) fn open(&self) -> u64 {
+    pub fn open(&self) -> u64 {
         (self.max - self.places.available_permits()) as u64
     }
 
@@ -73,7 +73,9 @@ impl Downloads {
         };
         let compared = cell.get_or_try_init(|| {
             let blobs = blobs.clone();
-            super::blocking(move || crate::blobs::check(blobs.as_ref(), &digest).map_err(|_| missing()))
+            super::blocking(move || {
+                crate::storage::blobs::check(blobs.as_ref(), &digest).map_err(|_| missing())
+            })
         });
         compared.await.copied()
     }

@@ -57,7 +57,7 @@ impl Listener {
     }
 
     /// This listener with these places for its connections.
-    pub(crate) fn within(self, connections: Arc<Connections>) -> Self {
+    pub fn within(self, connections: Arc<Connections>) -> Self {
         Self { connections, ..self }
     }
 

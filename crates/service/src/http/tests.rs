@@ -334,7 +334,7 @@ fn model(server: &Server) -> (Digest32, Vec<u8>) {
     let digest = shared.store.tasks().unwrap()[0].head_model;
     (
         digest,
-        crate::blobs::read(shared.blobs.as_ref(), &digest).unwrap(),
+        crate::storage::blobs::read(shared.blobs.as_ref(), &digest).unwrap(),
     )
 }
 

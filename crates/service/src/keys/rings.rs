@@ -14,7 +14,7 @@ use crate::error::{Result, ServiceError};
 
 /// A purpose whose key can be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// The sealing of the state of the noise.
     State,
     /// The signatures of plans, which apps trust.
@@ -25,11 +25,11 @@ pub(crate) enum Purpose {
 
 impl Purpose {
     /// All of them, in the order of the file.
-    pub(crate) const ALL: [Self; 3] = [Self::State, Self::Plans, Self::Issuer];
+    pub const ALL: [Self; 3] = [Self::State, Self::Plans, Self::Issuer];
 
     /// The name, as operators write it.
     #[must_use]
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::State => "state",
             Self::Plans => "plans",
@@ -55,7 +55,7 @@ impl FromStr for Purpose {
 
 /// The place of a key in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum KeyStage {
+pub enum KeyStage {
     /// Trusted, and not used yet.
     Next,
     /// Used.
@@ -69,7 +69,7 @@ pub(crate) enum KeyStage {
 impl KeyStage {
     /// The name, as operators read it.
     #[must_use]
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Next => "next",
             Self::Current => "current",

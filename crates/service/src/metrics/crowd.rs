@@ -8,7 +8,7 @@ use undertone_store::Millis;
 use super::{Metrics, STEP, in_steps};
 
 /// Check-ins are counted over spans of this many milliseconds.
-pub(crate) const SPAN: Millis = 30_000;
+pub const SPAN: Millis = 30_000;
 
 /// Number of spans that are kept: an hour.
 const SPANS: u64 = 120;
@@ -54,14 +54,15 @@ pub(super) struct Arrivals {
 
 /// The figures of arrivals that may be shown. `None` stands for a count below ten.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Arrived {
+pub struct Arrived {
     /// Number of times that the board was read.
-    pub(crate) boards: Option<u64>,
-    pub(crate) check_ins: Option<u64>,
+    pub boards: Option<u64>,
+    /// Number of check-ins.
+    pub check_ins: Option<u64>,
     /// Check-ins by the version of the app, for versions of at least ten devices.
-    pub(crate) versions: Vec<(u32, u64)>,
+    pub versions: Vec<(u32, u64)>,
     /// The begin of each span of the last hour, and its check-ins.
-    pub(crate) spans: Vec<(Millis, Option<u64>)>,
+    pub spans: Vec<(Millis, Option<u64>)>,
 }
 
 impl Metrics {
@@ -90,7 +91,7 @@ impl Metrics {
     }
 
     /// The arrivals of a population.
-    pub(crate) fn arrivals_of(&self, population: &str, now: Millis) -> Arrived {
+    pub fn arrivals_of(&self, population: &str, now: Millis) -> Arrived {
         let inner = self.lock();
         let Some(found) = inner.arrivals.get(population) else {
             return Arrived::default();

@@ -25,7 +25,7 @@ impl Metrics {
     }
 
     /// The curve of a task; `None` where nobody measured.
-    pub(crate) fn curve_of(&self, task: TaskId) -> Option<Curve> {
+    pub fn curve_of(&self, task: TaskId) -> Option<Curve> {
         self.lock().curves.get(&task).cloned()
     }
 }

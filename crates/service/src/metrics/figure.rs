@@ -33,6 +33,7 @@ impl Figure {
 }
 
 /// A number of devices that are there now: the multiple of the step below it; `None` below the first step.
-pub(crate) fn in_steps(number: u64) -> Option<u64> {
+#[must_use]
+pub fn in_steps(number: u64) -> Option<u64> {
     (number >= super::STEP).then_some(number - number % super::STEP)
 }

@@ -93,7 +93,7 @@ struct Inner {
 
 /// The funnels of a service.
 #[derive(Default)]
-pub(crate) struct Funnels {
+pub struct Funnels {
     inner: Mutex<Inner>,
 }
 
@@ -232,7 +232,7 @@ impl Funnels {
     }
 
     /// The funnel of a task, one row per version.
-    pub(crate) fn rows(&self, task: TaskId) -> Vec<FunnelRow> {
+    pub fn rows(&self, task: TaskId) -> Vec<FunnelRow> {
         let inner = self.lock();
         let versions = inner.counts.get(&task).into_iter().flatten();
         versions

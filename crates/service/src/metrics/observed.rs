@@ -244,7 +244,8 @@ impl Oversight for ObservedStore {
 }
 
 /// The name of a reason, as labels and pages show it.
-pub(crate) fn name(reason: AbandonReason) -> &'static str {
+#[must_use]
+pub fn name(reason: AbandonReason) -> &'static str {
     match reason {
         AbandonReason::Few => "few",
         AbandonReason::Deadline => "deadline",

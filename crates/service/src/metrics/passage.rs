@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use undertone_store::TaskId;
 
 use super::{Metrics, in_steps};
-use crate::session::{End, LostAt, Session, Stage};
+use crate::attempt::session::{End, LostAt, Session, Stage};
 
 /// Sessions by the furthest stage that they reached, and by their end. The numbers are exact.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Passage {
+pub struct Passage {
     pub(crate) attempts: u64,
     pub(crate) assigned: u64,
     pub(crate) joined: u64,
@@ -21,10 +21,13 @@ pub(crate) struct Passage {
 
 /// The figures of a passage that may be shown: in steps of ten, `None` below ten.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Passed {
-    pub(crate) attempts: u64,
-    pub(crate) stages: Vec<(&'static str, Option<u64>)>,
-    pub(crate) lost: Vec<(&'static str, Option<u64>)>,
+pub struct Passed {
+    /// Number of attempts.
+    pub attempts: u64,
+    /// Number of sessions that reached each stage.
+    pub stages: Vec<(&'static str, Option<u64>)>,
+    /// Number of sessions that were lost at each stage.
+    pub lost: Vec<(&'static str, Option<u64>)>,
 }
 
 impl Passage {
@@ -43,7 +46,8 @@ impl Passage {
     }
 
     /// The figures that may be shown.
-    pub(crate) fn shown(&self) -> Passed {
+    #[must_use]
+    pub fn shown(&self) -> Passed {
         let stages = [
             ("assigned", self.assigned),
             ("joined", self.joined),
@@ -86,7 +90,7 @@ impl Metrics {
     }
 
     /// The sessions of all attempts of a task that have ended since the start of the process.
-    pub(crate) fn passage_of(&self, task: TaskId) -> Passed {
+    pub fn passage_of(&self, task: TaskId) -> Passed {
         let inner = self.lock();
         inner.passages.get(&task).cloned().unwrap_or_default().shown()
     }

@@ -17,23 +17,23 @@ const BODIES: u64 = STEP * limits::MAX_CHUNK as u64;
 
 /// The numbers of a process at one moment.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct ProcessFigures {
+pub struct ProcessFigures {
     /// Number of open connections of devices.
-    pub(crate) connections: u64,
+    pub connections: u64,
     /// Number of open downloads.
-    pub(crate) downloads: u64,
+    pub downloads: u64,
     /// Bytes of bodies that are being received.
-    pub(crate) bodies: u64,
+    pub bodies: u64,
     /// The last second at which the certificate of TLS holds, since 1970.
-    pub(crate) certificate: Option<Millis>,
+    pub certificate: Option<Millis>,
     /// Resident memory in bytes.
-    pub(crate) memory: Option<u64>,
+    pub memory: Option<u64>,
     /// Bytes that are free on the disk of the data folder.
-    pub(crate) disk: Option<u64>,
+    pub disk: Option<u64>,
 }
 
 /// The figures of a process.
-pub(crate) fn process(of: &ProcessFigures, troubles: &Troubles) -> Vec<ShownFigure> {
+pub fn process(of: &ProcessFigures, troubles: &Troubles) -> Vec<ShownFigure> {
     let gauge = |name, help, samples| ShownFigure {
         name,
         kind: FigureKind::Gauge,
@@ -97,7 +97,8 @@ pub(crate) fn process(of: &ProcessFigures, troubles: &Troubles) -> Vec<ShownFigu
 }
 
 /// The states of tasks.
-pub(crate) fn task_states(rows: &[TaskRow]) -> ShownFigure {
+#[must_use]
+pub fn task_states(rows: &[TaskRow]) -> ShownFigure {
     const STATES: [(TaskState, &str); 5] = [
         (TaskState::Draft, "draft"),
         (TaskState::Active, "active"),
@@ -133,7 +134,8 @@ fn sample(labels: Vec<(&'static str, String)>, value: f64) -> Sample {
 }
 
 /// Resident memory of this process in bytes, where the system tells it.
-pub(crate) fn resident_bytes() -> Option<u64> {
+#[must_use]
+pub fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
@@ -141,7 +143,8 @@ pub(crate) fn resident_bytes() -> Option<u64> {
 }
 
 /// Bytes that this user may still write on the disk of a folder, where the system tells it.
-pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
+#[must_use]
+pub fn free_bytes(folder: &Path) -> Option<u64> {
     #[cfg(unix)]
     {
         let told = rustix::fs::statvfs(folder).ok()?;
@@ -155,7 +158,8 @@ pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
 }
 
 /// `true` for the error of a full table of descriptors, of this process or of the system.
-pub(crate) fn no_descriptor(error: &std::io::Error) -> bool {
+#[must_use]
+pub fn no_descriptor(error: &std::io::Error) -> bool {
     #[cfg(unix)]
     {
         let (own, all) = (rustix::io::Errno::MFILE, rustix::io::Errno::NFILE);

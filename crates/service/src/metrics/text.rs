@@ -9,15 +9,17 @@ use super::{Family, Metrics, in_steps};
 
 /// The figures of a task that are read when they are asked for.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct TaskFigures {
+pub struct TaskFigures {
     /// The name of the task, which is unique in its population.
-    pub(crate) name: String,
-    pub(crate) population: String,
-    pub(crate) head_round: u64,
+    pub name: String,
+    /// The population of the task.
+    pub population: String,
+    /// Number of released rounds.
+    pub head_round: u64,
     /// The epsilon of its released rounds.
-    pub(crate) epsilon: Option<f64>,
+    pub epsilon: Option<f64>,
     /// Sessions of its open attempt by their state.
-    pub(crate) sessions: BTreeMap<&'static str, u64>,
+    pub sessions: BTreeMap<&'static str, u64>,
 }
 
 /// The figures that are read when they are asked for.
@@ -170,7 +172,7 @@ fn labels(task: Option<&TaskFigures>, label: (&'static str, &str)) -> Vec<(&'sta
 }
 
 /// All figures. A series without a value that may be shown is left out.
-pub(crate) fn shown(metrics: &Metrics, scrape: &Scrape) -> Vec<ShownFigure> {
+pub fn shown(metrics: &Metrics, scrape: &Scrape) -> Vec<ShownFigure> {
     let mut figures = Vec::new();
     let inner = metrics.lock();
     for (family, name, shape, label, help) in FAMILIES {
@@ -287,7 +289,8 @@ fn gauges(scrape: &Scrape) -> [ShownFigure; 3] {
 }
 
 /// Figures as text.
-pub(crate) fn text(figures: &[ShownFigure]) -> String {
+#[must_use]
+pub fn text(figures: &[ShownFigure]) -> String {
     let mut text = String::new();
     for figure in figures {
         let name = figure.name;

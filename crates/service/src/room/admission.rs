@@ -22,13 +22,15 @@ use super::{Current, Device, Inner, Room, Sums, Uploading};
 use crate::attempt::Event;
 use crate::error::ServiceError;
 use crate::identity::Member;
+use crate::identity::person::{departed, revoked, still_here};
 use crate::keys::random;
-use crate::limits::{departed, revoked, still_here};
 use crate::pace::Cause;
 
 /// A check-in on its way to the store.
-pub(crate) struct Begun {
-    pub(crate) admission: Admission,
+#[derive(Debug)]
+pub struct Begun {
+    /// The admission, as the store gets it.
+    pub admission: Admission,
     round: u64,
     /// The name of the subject in the estimate of the population.
     name: ParticipantId,
@@ -61,7 +63,7 @@ impl Room {
     }
 
     /// Notes a check-in that goes to the store now.
-    pub(crate) fn begin(&self, member: &Member, checkin: [u8; 16]) -> Reply<Begun> {
+    pub fn begin(&self, member: &Member, checkin: [u8; 16]) -> Reply<Begun> {
         let (user, device) = self.names_in_store(member)?;
         let name = self.name_in_memory(member);
         let keys = &self.shared.keys;
@@ -102,7 +104,7 @@ impl Room {
     }
 
     /// Gives a check-in the answer of the store, and its place in the attempt.
-    pub(crate) fn settle(
+    pub fn settle(
         &self,
         begun: &Begun,
         answer: Result<Admitted, StoreError>,

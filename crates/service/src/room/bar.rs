@@ -4,12 +4,12 @@ use undertone_coordinator::participation::ParticipantId;
 use undertone_store::{SessionId, SessionState};
 
 use super::Room;
+use crate::attempt::session::Stage;
 use crate::error::Result;
-use crate::session::Stage;
 
 /// The session of a barred subject in the open attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OpenSession {
+pub enum OpenSession {
     /// The subject had no session.
     None,
     /// The session was ended. Nothing of its update is in a sum.
@@ -20,7 +20,7 @@ pub(crate) enum OpenSession {
 
 impl Room {
     /// The name of a subject of an issuer in this task.
-    pub(crate) fn name_of(&self, issuer: &[u8; 32], subject: &[u8; 32]) -> ParticipantId {
+    pub fn name_of(&self, issuer: &[u8; 32], subject: &[u8; 32]) -> ParticipantId {
         self.pseudonyms
             .name(&self.shared.keys, self.task.id, issuer, subject)
     }
@@ -29,7 +29,7 @@ impl Room {
     ///
     /// # Errors
     /// From the store.
-    pub(crate) fn end_session_of(&self, user: ParticipantId) -> Result<OpenSession> {
+    pub fn end_session_of(&self, user: ParticipantId) -> Result<OpenSession> {
         let now = self.now();
         let mut guard = self.lock();
         let inner = &mut *guard;

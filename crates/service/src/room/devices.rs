@@ -10,10 +10,10 @@ use undertone_store::{SessionId, SessionState, StoreError};
 
 use super::{Current, Inner, Room, Sums, Uploading, lock};
 use crate::attempt::Event;
+use crate::attempt::group::{Phase, Step};
+use crate::attempt::refusal::Refusal;
+use crate::attempt::session::{Accepted, Stage};
 use crate::error::ServiceError;
-use crate::group::{Phase, Step};
-use crate::refusal::Refusal;
-use crate::session::{Accepted, Stage};
 use crate::trouble::Seldom;
 use crate::upload::Upload;
 
@@ -52,7 +52,7 @@ impl From<ServiceError> for Problem {
 impl Room {
     /// The identities that the group of a secure sum accepts.
     pub(super) fn trust(&self) -> Trust {
-        crate::vouch::trust(&self.task, &self.shared.keys, &self.shared.store)
+        super::vouch::trust(&self.task, &self.shared.keys, &self.shared.store)
     }
 
     /// A session whose update is ready joins its sum. `keys` is empty in a plain attempt.

@@ -7,38 +7,38 @@ use std::time::Instant;
 use undertone_store::{AttemptState, Millis, SessionId};
 
 use super::{Current, Room};
-use crate::group::{Change, Phase};
+use crate::attempt::group::{Change, Phase};
+use crate::attempt::session::Stage;
 use crate::metrics::{Metrics, Passage};
-use crate::session::Stage;
 
 /// The open attempt of a room.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Live {
+pub struct Live {
     /// The round.
-    pub(crate) round: u64,
+    pub round: u64,
     /// The number of the attempt within its round, from 0.
-    pub(crate) number: u32,
-    pub(crate) state: AttemptState,
-    pub(crate) opened: Millis,
+    pub number: u32,
+    pub state: AttemptState,
+    pub opened: Millis,
     /// The end of the selection.
-    pub(crate) select_until: Millis,
+    pub select_until: Millis,
     /// The end of the reports.
-    pub(crate) report_until: Millis,
+    pub report_until: Millis,
     /// The sessions of the attempt, by the stages that they have reached.
-    pub(crate) passage: Passage,
+    pub passage: Passage,
 }
 
 /// The pace of a room's devices.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// Check-ins that are asked for per second.
-    pub(crate) offered: f64,
+    pub offered: f64,
     /// Sessions that are needed per second.
-    pub(crate) needed: f64,
+    pub needed: f64,
     /// Estimated number of subjects that come.
-    pub(crate) population: u64,
+    pub population: u64,
     /// Expected time per round.
-    pub(crate) round: Millis,
+    pub round: Millis,
 }
 
 impl Room {
@@ -79,7 +79,7 @@ impl Room {
     }
 
     /// The open attempt; `None` between two attempts, and while a release is made.
-    pub(crate) fn live(&self) -> Option<Live> {
+    pub fn live(&self) -> Option<Live> {
         let inner = self.lock();
         let current = inner.current.as_ref()?;
         let settings = current.machine.settings();
@@ -99,12 +99,12 @@ impl Room {
     }
 
     /// `true` while a release is made.
-    pub(crate) fn is_releasing(&self) -> bool {
+    pub fn is_releasing(&self) -> bool {
         self.lock().releasing.is_some()
     }
 
     /// The pace of its devices.
-    pub(crate) fn pace(&self) -> Pace {
+    pub fn pace(&self) -> Pace {
         let now = self.now();
         let outlook = self.outlook(&self.lock(), now);
         Pace {
@@ -122,7 +122,7 @@ impl Room {
     }
 
     /// The number of sessions of the open attempt by their state.
-    pub(crate) fn session_states(&self) -> BTreeMap<&'static str, u64> {
+    pub fn session_states(&self) -> BTreeMap<&'static str, u64> {
         let mut states = BTreeMap::new();
         if let Some(current) = &self.lock().current {
             for (_, session) in current.sessions.iter() {

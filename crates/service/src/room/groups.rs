@@ -6,9 +6,9 @@ use undertone_store::{Millis, SessionId};
 
 use super::{Current, Inner, Room, Sums, lock};
 use crate::attempt::Event;
+use crate::attempt::group::{Change, Phase};
+use crate::attempt::session::LostAt;
 use crate::error::Result;
-use crate::group::{Change, Phase};
-use crate::session::LostAt;
 
 impl Room {
     /// Closes the lobby of a group.

@@ -4,8 +4,8 @@ use undertone_store::{Millis, SessionId, SessionState};
 
 use super::{Inner, Room, Sums, Uploading, lock};
 use crate::attempt::Event;
+use crate::attempt::session::LostAt;
 use crate::error::Result;
-use crate::session::LostAt;
 
 impl Room {
     /// Ends sessions whose time is over.

@@ -12,13 +12,13 @@ use undertone_protocol::{Blob, TaskState};
 use undertone_store::{Millis, NewAttempt};
 
 use super::{Current, Inner, Room, Sums};
+use crate::attempt::group::Group;
+use crate::attempt::plain::PlainSum;
+use crate::attempt::session::Sessions;
 use crate::attempt::{self, Attempt, Deadlines, PhaseLimits, Settings, over_selected};
 use crate::error::{Result, ServiceError};
-use crate::group::Group;
-use crate::head_state::{self, Saved};
 use crate::keys::random;
-use crate::plain::PlainSum;
-use crate::session::Sessions;
+use crate::storage::head_state::{self, Saved};
 
 impl Room {
     /// Loads the head of the store.
@@ -31,7 +31,7 @@ impl Room {
         let evaluates = matches!(self.task.file.purpose, TaskPurpose::Evaluate { .. });
         let model = match evaluates {
             true => Vec::new(),
-            false => crate::blobs::read(blobs.as_ref(), &row.head_model)?,
+            false => crate::storage::blobs::read(blobs.as_ref(), &row.head_model)?,
         };
         if row.head_round == 0 {
             let trained = (!evaluates).then(|| self.task.trained(&model)).transpose()?;
@@ -40,7 +40,7 @@ impl Room {
         }
         let entries = self.entries()?;
         let state = row.head_state.ok_or(ServiceError::Sealed)?;
-        let sealed = crate::blobs::read(blobs.as_ref(), &state)?;
+        let sealed = crate::storage::blobs::read(blobs.as_ref(), &state)?;
         let trained = (!evaluates).then(|| self.task.trained(&model)).transpose()?;
         let saved = Saved {
             task: self.task.id,

@@ -24,19 +24,19 @@ use undertone_store::{
 
 use super::guard::forked;
 use super::{Current, Inner, Room, Sums, lock};
+use crate::attempt::group::{Blame, GroupSum};
+use crate::attempt::session::Contributor;
 use crate::error::{Result, ServiceError};
-use crate::group::{Blame, GroupSum};
-use crate::head_state::{self, Place};
 use crate::identity::{hex, unhex};
 use crate::keys::random;
-use crate::pipe;
-use crate::session::Contributor;
+use crate::storage::head_state::{self, Place};
+use crate::storage::pipe;
 
 /// The name of a staged model.
-pub(crate) const MODEL: &str = "model";
+pub const MODEL: &str = "model";
 
 /// The name of a staged state.
-pub(crate) const STATE: &str = "state";
+pub const STATE: &str = "state";
 
 /// Tries to learn whether a commit was made, before the task halts.
 const READ_BACK: u32 = 3;

@@ -13,10 +13,10 @@ use undertone_store::{SessionId, SessionState};
 use super::devices::{Claims, Reply, current_of, gone, step};
 use super::{Inner, Room, Sums, Uploading, lock};
 use crate::attempt::Event;
-use crate::group::{AddedVector, Group, Input};
-use crate::plain::{PlainSum, Report};
-use crate::refusal::Refusal;
-use crate::session::Stage;
+use crate::attempt::group::{AddedVector, Group, Input};
+use crate::attempt::plain::{PlainSum, Report};
+use crate::attempt::refusal::Refusal;
+use crate::attempt::session::Stage;
 use crate::upload::{Trouble, Upload};
 
 /// The sum that an upload goes to.
@@ -246,7 +246,7 @@ impl Room {
         let session = SessionId(claims.session);
         let current = current_of(inner, claims)?;
         let state = current.sessions.get_mut(session);
-        match state.and_then(crate::session::Session::lose) {
+        match state.and_then(crate::attempt::session::Session::lose) {
             Some(at) => Ok(self.lose(inner, now, session, at)?),
             None => Ok(()),
         }

@@ -11,12 +11,12 @@ use undertone_store::{Lease, SessionId, SessionState};
 use super::devices::{Claims, Reply, current_of, gone, step};
 use super::{Current, Inner, Room, Sums, Uploading};
 use crate::attempt::Event;
+use crate::attempt::plain::PlainResult;
+use crate::attempt::refusal::Refusal;
+use crate::attempt::session::Stage;
+use crate::cluster::shard::{Opening, Partial, Terms};
 use crate::cluster::{Cluster, Peer};
 use crate::error::Result;
-use crate::plain::PlainResult;
-use crate::refusal::Refusal;
-use crate::session::Stage;
-use crate::shard::{Opening, Partial, Terms};
 
 /// The time for the opening of a shard. An attempt goes on without a process that takes longer.
 const TO_OPEN: Duration = Duration::from_secs(2);
@@ -156,7 +156,7 @@ impl Room {
             let Some(current) = &mut inner.current else { break };
             current.shards.take_back(session);
             let state = current.sessions.get_mut(session);
-            let Some(at) = state.and_then(crate::session::Session::lose) else {
+            let Some(at) = state.and_then(crate::attempt::session::Session::lose) else {
                 continue;
             };
             let state = match at.counts() {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use undertone_protocol::{Blob, Board, Code, Label, Problem, TaskCard, TaskState, write};
 use undertone_store::{Blobs, Millis, StoreError, TaskId, TaskRow};
 
+use super::boards::Posted;
 use super::{Service, store};
-use crate::boards::Posted;
 use crate::error::ServiceError;
 use crate::pace;
 use crate::room::{Reply, newest_model};
@@ -128,13 +128,13 @@ impl Service {
     }
 
     /// Makes the boards of this process anew.
-    pub(crate) fn renew_boards(&self) {
+    pub fn renew_boards(&self) {
         self.boards.renew();
     }
 
     /// Waits until the boards of this process show a task that is active now. A device that reads an earlier one comes back much later.
     /// `task` is its identifier in hexadecimal digits.
-    pub(crate) fn wait_for_board(&self, task: &str) {
+    pub fn wait_for_board(&self, task: &str) {
         let begun = Instant::now();
         let is_it = |id: &TaskId| id.to_string() == task;
         let is_led = || {

@@ -10,10 +10,10 @@ use undertone_store::{TaskId, TaskRow};
 
 use super::Service;
 use crate::cluster::Cluster;
+use crate::cluster::shard::Shards;
 use crate::error::{Result, ServiceError};
 use crate::identity::{DAY, Member, hex, unhex};
 use crate::room::{Room, newest_model};
-use crate::shard::Shards;
 use crate::task::Task;
 
 /// A check-in whose signatures were checked.
@@ -109,13 +109,13 @@ pub(super) struct Elsewhere {
 
 impl Service {
     /// Makes this process one of several. Call it once, before the first [`tick`](Self::tick).
-    pub(crate) fn join(&self, cluster: Arc<Cluster>) {
+    pub fn join(&self, cluster: Arc<Cluster>) {
         // A second call would be a mistake of the host, and changes nothing.
         let _ = self.cluster.set(cluster);
     }
 
     /// The other processes; `None` for a service of one process.
-    pub(crate) fn cluster(&self) -> Option<&Arc<Cluster>> {
+    pub fn cluster(&self) -> Option<&Arc<Cluster>> {
         self.cluster.get()
     }
 
@@ -167,12 +167,12 @@ impl Service {
     }
 
     /// `true` while the process takes new work.
-    pub(crate) fn takes_work(&self) -> bool {
+    pub fn takes_work(&self) -> bool {
         self.cluster().is_none_or(|cluster| cluster.takes_work())
     }
 
     /// `true` once this process leads no task, and holds no update of a device for another one.
-    pub(crate) fn holds_nothing(&self) -> bool {
+    pub fn holds_nothing(&self) -> bool {
         self.rooms().is_empty() && self.shards.are_vacant()
     }
 
@@ -312,7 +312,7 @@ impl Service {
     ///
     /// # Errors
     /// [`ServiceError::Value`] where the leader does not do it.
-    pub(crate) fn stop_elsewhere(&self, id: TaskId) -> Result<bool> {
+    pub fn stop_elsewhere(&self, id: TaskId) -> Result<bool> {
         let Some(cluster) = self.cluster() else {
             return Ok(false);
         };

@@ -7,9 +7,9 @@ use undertone_protocol::{Enrol, Label, Signer};
 use undertone_store::Departure;
 
 use super::*;
-use crate::attest::NoAttestor;
 use crate::identity::Invitation;
-use crate::limits::PersonLimits;
+use crate::identity::attest::NoAttestor;
+use crate::identity::person::PersonLimits;
 use crate::metrics;
 use crate::test_world::{Kind, World};
 

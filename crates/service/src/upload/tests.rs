@@ -1,7 +1,7 @@
 use undertone_protocol::Code;
 
 use super::*;
-use crate::spool::RECORD;
+use crate::storage::spool::RECORD;
 
 fn uploads(length: u64) -> [(Upload, tempfile::TempDir); 2] {
     // In memory, and in the file.

@@ -7,12 +7,12 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
+use undertone_operate::host::{Host, HostConfig};
 use undertone_service::capacity::Capacity;
 use undertone_service::cluster::ClusterConfig;
 use undertone_service::data_folder;
-use undertone_service::host::{Host, HostConfig};
+use undertone_service::http::tls;
 use undertone_service::identity::Identity;
-use undertone_service::tls;
 
 use super::client::{Place, tls_config};
 

@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use rusqlite::Connection;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use undertone_protocol::{Label, Signer, limits, verify_proof};
-use undertone_service::tls;
+use undertone_service::http::tls;
 
 use super::client::{Place, Stream, tls_config};
 use crate::bench::usage::median;

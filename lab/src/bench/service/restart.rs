@@ -14,9 +14,9 @@ use undertone_coordinator::record::LedgerMode;
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
 use undertone_protocol::{Board, Head, Label, Signed, digest_of, limits, read, write};
 use undertone_service::data_folder::{self, DATABASE};
-use undertone_service::head_state::{self, Place};
 use undertone_service::keys::random;
 use undertone_service::room::Shared;
+use undertone_service::storage::head_state::{self, Place};
 use undertone_service::task::Task as Loaded;
 use undertone_store::{Lease, NewAttempt, Release, TaskId};
 

@@ -21,7 +21,7 @@ mod test_names;
 mod workspaces;
 
 /// Every package with the packages of ours that it may use, as ARCHITECTURE.md says.
-const ARROWS: [(&str, &str); 33] = [
+const ARROWS: [(&str, &str); 34] = [
     ("crates/simd", ""),
     ("crates/present", ""),
     ("crates/text", ""),
@@ -59,16 +59,20 @@ const ARROWS: [(&str, &str); 33] = [
     ("crates/device-c", "protocol device"),
     (
         "crates/service",
-        "present text accounting mechanisms aggregation secagg models local coordinator run protocol \
-         store",
+        "text accounting mechanisms aggregation secagg models coordinator run protocol store",
+    ),
+    (
+        "crates/operate",
+        "present text accounting mechanisms aggregation models local coordinator run protocol store \
+         service",
     ),
     (
         "crates/fleet",
-        "data mechanisms secagg models local coordinator run protocol store device service",
+        "data mechanisms secagg models local coordinator run protocol store device service operate",
     ),
     (
         "crates/cli",
-        "undertone protocol store device device-c service fleet present accounting data mechanisms \
+        "undertone protocol store device device-c service operate fleet present accounting data mechanisms \
          planner coordinator run report studies",
     ),
     (
@@ -80,12 +84,12 @@ const ARROWS: [(&str, &str); 33] = [
     (
         "lab",
         "conformance simd present accounting mechanisms aggregation secagg data models local coordinator run \
-         report protocol store device service fleet studies",
+         report protocol store device service operate fleet studies",
     ),
     (
         "tools/hostile",
         "accounting mechanisms data models coordinator run report studies protocol store device \
-         service",
+         service operate",
     ),
     ("tools/gates", ""),
     ("lab/gpu-check", "text aggregation gpu-sum models local gpu"),

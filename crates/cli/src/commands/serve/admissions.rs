@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use undertone_service::attest::{Admissions, Attestor, NoAttestor, Webhook};
-use undertone_service::limits::PersonLimits;
+use undertone_service::identity::attest::{Admissions, Attestor, NoAttestor, Webhook};
+use undertone_service::identity::person::PersonLimits;
 
 /// The rules of enrolment.
 #[derive(Debug, clap::Args)]

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use undertone_operate::admin::{Admin, Figures, RoundView, TaskSummary};
 use undertone_present::numbers::{grouped, number};
 use undertone_protocol::TaskState;
-use undertone_service::admin::{Admin, Figures, RoundView, TaskSummary};
 use undertone_service::server::Service;
 use undertone_store::{Store, TaskId, TaskRow};
 

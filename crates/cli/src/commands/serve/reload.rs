@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use undertone_service::admin::Operation;
+use undertone_operate::admin::Operation;
 
 use super::super::operator::perform_at;
 use crate::output::{Output, facts};

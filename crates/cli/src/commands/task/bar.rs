@@ -1,6 +1,6 @@
 //! `undertone task bar`: the end of the participation of one person.
 
-use undertone_service::admin::{Answer, Operation, Receipt};
+use undertone_operate::admin::{Answer, Operation, Receipt};
 
 use super::super::operator::{Missing, perform, unexpected};
 use super::DataArgs;

@@ -6,8 +6,8 @@ use anyhow::bail;
 use serde::Serialize;
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_coordinator::task::Seeding;
+use undertone_operate::estimate::{Estimate, PopulationAssumptions, Rates, SizedTask, Source, estimate};
 use undertone_present::numbers::{epsilon_delta, grouped, number};
-use undertone_service::estimate::{Estimate, PopulationAssumptions, Rates, SizedTask, Source, estimate};
 
 use crate::commands::parsed_file;
 use crate::output::{Output, facts};

@@ -11,9 +11,9 @@ use undertone_secagg::message::{Message, RelayedShares, Roster, Survivors, Unmas
 use undertone_secagg::{Client, Context, GraphChoice, SigningIdentity, Terms, ThreatModel, Trust};
 use undertone_store::{AbandonReason, AttemptState, Millis, SessionId};
 
+use crate::attempt::group::{Change, Group, GroupSum, Phase, Step};
+use crate::attempt::session::{LostAt, Sessions, Stage};
 use crate::attempt::{Attempt, Deadlines, Effect, Event, PhaseLimits, Settings};
-use crate::group::{Change, Group, GroupSum, Phase, Step};
-use crate::session::{LostAt, Sessions, Stage};
 
 const DEVICES: usize = 24;
 const MODULUS: u64 = 100;

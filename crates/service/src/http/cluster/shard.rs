@@ -14,12 +14,12 @@ use undertone_store::SessionId;
 
 use super::super::{Answer, Refused, blocking, protobuf, text_header};
 use super::{Front, gone, hand_on, later};
+use crate::attempt::refusal::Refusal;
+use crate::cluster::shard::{Opening, Shard};
 use crate::http::bodies;
 use crate::http::connections::Connection;
 use crate::identity::unhex;
-use crate::refusal::Refusal;
 use crate::room::Reply;
-use crate::shard::{Opening, Shard};
 use crate::upload::Trouble;
 
 impl From<Trouble> for Problem {
