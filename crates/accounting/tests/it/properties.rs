@@ -1,7 +1,5 @@
 //! Properties that hold for every input, and the divergence against brute force.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use proptest::prelude::*;
 use undertone_accounting::{
     Accountant, AccountingError, Adjacency, Delta, Epsilon, Event, Guarantee, NoiseMultiplier, Recipe,

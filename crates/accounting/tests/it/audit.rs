@@ -1,8 +1,6 @@
 //! Estimators of audits against `vectors/audit.json`, computed by mpmath with 30 digits and, where they have the function, compared with
 //! jax-privacy and dp-accounting. Then their coverage on simulated audits.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 mod coverage;
 
 use serde_json::Value;

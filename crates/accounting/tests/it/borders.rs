@@ -4,8 +4,6 @@
 //! Each question is asked several times: as it is, with more noise, with fewer releases, without sampling, and the other way round. What
 //! must hold of the answers is independent of how they are computed.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 mod draw;
 
 use std::collections::BTreeMap;

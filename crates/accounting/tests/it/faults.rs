@@ -1,7 +1,5 @@
 //! One test for each fault that was found at the borders, with the example that showed it and the right value.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use undertone_accounting::{
     Accountant, AccountingError, Adjacency, Delta, Epsilon, Event, NoiseMultiplier, Recipe,
     SamplingProbability, calibrate, gaussian,

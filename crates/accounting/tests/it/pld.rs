@@ -1,8 +1,6 @@
 //! Privacy loss distributions through the public interface: what must hold for every input; beside it closed forms,
 //! brute force, calibration, and extreme input.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 mod calibration;
 mod closed_forms;
 mod input;
