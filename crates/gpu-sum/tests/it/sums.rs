@@ -1,12 +1,10 @@
 //! The sum of a GPU against that of the processor and against plain arithmetic: the same bits, in any grid, order and slot.
 
-mod common;
-
 use proptest::prelude::*;
 use undertone_aggregation::{BoundedSum, Clipping, GpuPart};
 use undertone_gpu_sum::{Emulator, UnitSlots};
 
-use common::{bound, hostile, layers, on_gpu, plain, square, steps, weights};
+use crate::common::{bound, hostile, layers, on_gpu, plain, square, steps, weights};
 
 /// Any grid of up to six blocks of up to four threads, in any order of its blocks.
 fn grids() -> impl Strategy<Value = Emulator> {

@@ -1,6 +1,4 @@
 //! Updates, sums and plain arithmetic for the tests.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
-
 use std::sync::Arc;
 
 use proptest::prelude::*;

@@ -1,13 +1,11 @@
 //! A GPU that computes something else than its kernels say, and inputs that do not fit.
 
-mod common;
-
 use undertone_aggregation::{
     AggregationError, Bound, BoundedSum, Clipping, Factor, GpuPart, GpuSum, Limbs, NonFinite,
 };
 use undertone_gpu_sum::{Emulator, Machine, Span, UnitSlots};
 
-use common::{bound, steps};
+use crate::common::{bound, steps};
 
 /// Changes what a GPU delivers.
 struct Faulty<'a> {

@@ -1,5 +1,4 @@
 //! A machine without a GPU gives an error that says what is missing, and never a panic.
-#![cfg(feature = "cuda")]
 
 use undertone_gpu_sum::{Cuda, GpuError};
 

@@ -1,13 +1,10 @@
 //! The kernels on a GPU, where there is one. With `UNDERTONE_REQUIRE_GPU` a machine without one fails these tests.
-#![cfg(feature = "cuda")]
-
-mod common;
 
 use proptest::prelude::*;
 use undertone_aggregation::{BoundedSum, Clipping, GpuPart};
 use undertone_gpu_sum::{Cuda, Emulator, UnitSlots};
 
-use common::{bound, hostile, layers, on_gpu, steps, weights};
+use crate::common::{bound, hostile, layers, on_gpu, steps, weights};
 
 /// The first GPU, whose kernels have passed their self-test.
 fn gpu() -> Option<Cuda> {
