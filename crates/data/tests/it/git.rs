@@ -1,15 +1,5 @@
 //! The log of a git repository as a table: what it holds, and what a hostile repository may not do.
 
-#![cfg(unix)]
-#![allow(clippy::unwrap_used)] // a test fails by panicking
-
-#[allow(dead_code)] // the other tests use all of it
-#[path = "corpora/support.rs"]
-mod support;
-#[allow(dead_code)]
-#[path = "../src/testing.rs"]
-mod testing;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,7 +9,7 @@ use undertone_data::{
     DataError, GitSource, ImportOptions, ImportSummary, NoProgress, Split, SplitSpec, TimePoint, import_git,
 };
 
-use support::{Folder, texts};
+use crate::support::{Folder, texts};
 
 /// A repository in a folder of its own.
 struct Repository {

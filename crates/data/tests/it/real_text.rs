@@ -1,7 +1,5 @@
 //! Checks on real text, where `UNDERTONE_DATA` names a directory that holds it; without it they check nothing.
 
-#![allow(clippy::unwrap_used)] // a test fails by panicking
-
 use std::path::PathBuf;
 
 use tempfile::TempDir;
