@@ -1,7 +1,5 @@
 //! Models of the library `transformers` against its own logits. `lab/peers/models/huggingface.py` made the folders.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::fs;
 use std::path::PathBuf;
 

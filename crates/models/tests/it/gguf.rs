@@ -1,7 +1,5 @@
 //! GGUF files, read back by a reader of this test that follows the specification.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
