@@ -1,10 +1,5 @@
 //! Several processes on one server of Postgres, its crashes, and its schema.
 
-#![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,8 +7,8 @@ use std::time::{Duration, Instant};
 use undertone_coordinator::participation::ParticipantId;
 use undertone_store::{Admitted, ManualClock, Postgres, Store, StoreError};
 
-use common::postgres::{Server, shared};
-use common::*;
+use crate::common::postgres::{Server, shared};
+use crate::common::*;
 
 fn open_at(url: &str, clock: &ManualClock) -> Postgres {
     Postgres::with_clock(url, Arc::new(clock.clone())).unwrap()

@@ -1,9 +1,5 @@
 //! One suite that all blobs pass, and the files of a folder.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
@@ -11,7 +7,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use undertone_store::{AttemptId, BlobError, Blobs, Created, FolderBlobs, MAX_HEAD, MemoryBlobs, TaskId};
 
-use common::{hex, sha};
+use crate::common::{hex, sha};
 
 const ATTEMPT: AttemptId = AttemptId(7);
 const TASK: TaskId = TaskId([0xc0; 32]);
@@ -21,7 +17,7 @@ fn on_all(check: impl Fn(&dyn Blobs)) {
     let folder = tempfile::tempdir().unwrap();
     check(&FolderBlobs::open(folder.path()).unwrap());
     #[cfg(feature = "s3")]
-    check(&common::s3::S3Double::start().open().unwrap());
+    check(&crate::common::s3::S3Double::start().open().unwrap());
 }
 
 fn read(blobs: &dyn Blobs, bytes: &[u8], offset: u64) -> Vec<u8> {

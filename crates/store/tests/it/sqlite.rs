@@ -1,9 +1,5 @@
 //! The store in a file: threads, files and refusals to open.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +9,7 @@ use undertone_store::{
     AbandonReason, Admitted, ManualClock, NewAttempt, SessionState, Sqlite, Store, StoreError,
 };
 
-use common::*;
+use crate::common::*;
 
 /// All bytes of the files of a folder.
 fn contents(folder: &Path) -> Vec<u8> {

@@ -1,18 +1,13 @@
 //! Blobs in a store of objects that fails, is slow, or lies.
 
-#![cfg(feature = "s3")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use undertone_store::{AttemptId, BlobError, Blobs, Created, S3Blobs, TaskId};
 
-use common::s3::{Act, Request, S3Double, contents, credentials, impatient, page_of, patient};
-use common::{hex, sha};
+use crate::common::s3::{Act, Request, S3Double, contents, credentials, impatient, page_of, patient};
+use crate::common::{hex, sha};
 
 const ATTEMPT: AttemptId = AttemptId(7);
 const TASK: TaskId = TaskId([0xc0; 32]);

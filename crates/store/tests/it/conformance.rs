@@ -1,16 +1,12 @@
 //! One suite that every store passes.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 mod admission;
-#[path = "../common/mod.rs"]
-mod common;
 mod leases;
 mod release;
 mod tasks;
 mod upkeep;
 
-use common::*;
+use crate::common::*;
 
 macro_rules! conformance {
     ($($part:ident: $($name:ident),+;)+) => {

@@ -1,10 +1,5 @@
 //! Copies of a whole database between a server of Postgres and a file.
 
-#![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +11,8 @@ use undertone_store::{
     AbandonReason, Departure, ManualClock, Postgres, SessionState, Sqlite, Store, StoreError,
 };
 
-use common::postgres::shared;
-use common::*;
+use crate::common::postgres::shared;
+use crate::common::*;
 
 /// A service after a release, an abandoned attempt and an open one, with a row in every table.
 fn fill(store: &dyn Store) {

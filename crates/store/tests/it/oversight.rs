@@ -1,12 +1,9 @@
 //! The figures of operators, on every store.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod common;
-
-use common::*;
 use undertone_protocol::TaskState::{Active, Completed, Draft, Halted};
 use undertone_store::{AbandonReason, AttemptRow, AttemptState, LeaseRow, TaskId};
+
+use crate::common::*;
 
 /// The day on which tests begin.
 const DAY: u64 = BEGIN / 86_400_000;
