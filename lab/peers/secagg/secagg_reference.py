@@ -7,7 +7,7 @@
 It is written from docs/design/secure-aggregation.md and shares no code with the Rust crate. Needs the package `cryptography`.
 
 A vector is one session: the secrets of every client, what each client sends in each round, and the sum. Rust's side
-replays its own machines with the same randomness; see crates/secagg/tests/vectors.rs.
+replays its own machines with the same randomness; see crates/secagg/tests/it/vectors.rs.
 """
 import hashlib
 import hmac

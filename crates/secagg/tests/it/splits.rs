@@ -1,22 +1,15 @@
 //! A server that tells different clients different survivors, with every signature that it can get, and with clients that
 //! work with it: what all the others together then open.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "sequences/opened.rs"]
-#[allow(dead_code)] // each test file uses its own part
-mod opened;
-
-mod harness;
-
 use std::collections::BTreeMap;
 
-use harness::forge::{self, neighbours};
-use harness::{Lab, below, context};
-use opened::Opened;
 use rand_chacha::ChaCha20Rng;
 use undertone_secagg::message::{Survivors, Unmask};
 use undertone_secagg::{Members, ThreatModel, Topology};
+
+use crate::harness::forge::{self, neighbours};
+use crate::harness::{self, Lab, below, context};
+use crate::opened::Opened;
 
 /// One session in which `parties` sets of survivors are told, each to an arc of the ring or to clients at random, and the
 /// first `corrupt` of a random order work with the server. What is open in the end.

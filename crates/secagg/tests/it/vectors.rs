@@ -1,7 +1,5 @@
 //! Every byte that is sent, against an independent reference (lab/peers/secagg/secagg_reference.py, which made the file).
 
-#![allow(clippy::unwrap_used)]
-
 use std::convert::Infallible;
 
 use rand_core::{TryCryptoRng, TryRng};
@@ -209,7 +207,7 @@ fn check(case: &Value) {
 
 #[test]
 fn sessions_of_the_reference_are_replayed_byte_for_byte() {
-    let file: Value = serde_json::from_str(include_str!("../../../vectors/secagg.json")).unwrap();
+    let file: Value = serde_json::from_str(include_str!("../../../../vectors/secagg.json")).unwrap();
     assert_eq!(
         number(&file["protocol_version"]),
         u64::from(undertone_secagg::PROTOCOL_VERSION)

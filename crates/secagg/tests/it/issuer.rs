@@ -1,19 +1,16 @@
 //! Sessions whose identities an issuer certifies, and a server that invents clients in them: attack 20 of
 //! docs/design/secure-aggregation.md.
 
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
 use std::sync::Arc;
 
-use harness::issuer::Issuer;
-use harness::{ACTIVE, Lab, context, forge, refused};
 use undertone_secagg::message::{AdvertiseKeys, Message, Roster};
 use undertone_secagg::{
     Certificate, Client, ClientPhase, Context, Digest32, Entry, Floors, MAX_CERTIFICATE_BYTES, Params,
     SecAggError, Server, SigningIdentity, Topology, Trust, Vouch,
 };
+
+use crate::harness::issuer::Issuer;
+use crate::harness::{self, ACTIVE, Lab, context, forge, refused};
 
 const CLIENTS: u32 = 7;
 

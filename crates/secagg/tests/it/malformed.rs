@@ -1,13 +1,10 @@
 //! Attacks with malformed rosters, keys and vectors, by their number in docs/design/secure-aggregation.md.
 
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
-use harness::{Lab, PLAIN, context, everybody, forge, lab, refused};
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{AdvertiseKeys, MaskedInput, RelayedShares, SealedShares, ShareKeys};
 use undertone_secagg::{Client, ClientPhase, Params, SecAggError, Server, SigningIdentity, Topology, Trust};
+
+use crate::harness::{self, Lab, PLAIN, context, everybody, forge, lab, refused};
 
 #[test]
 fn attack_09_malformed_rosters_are_refused() {

@@ -1,10 +1,5 @@
 //! Attacks that a device's floors stop before it shares a secret, by their number in docs/design/secure-aggregation.md.
 
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
-use harness::{ACTIVE, Lab, PLAIN, context, everybody, forge, listed, refused};
 use rand_core::Rng;
 use undertone_secagg::assurance::Assumptions;
 use undertone_secagg::message::{GivenShare, Message, Roster};
@@ -12,6 +7,8 @@ use undertone_secagg::{
     Client, ClientPhase, Context, Floors, Members, Params, SecAggError, ServerPhase, SigningIdentity, Terms,
     ThreatModel, Topology, Trust,
 };
+
+use crate::harness::{self, ACTIVE, Lab, PLAIN, context, everybody, forge, listed, refused};
 
 /// A context with this floor of survivors.
 fn with_survivors(threat_model: ThreatModel, min_survivors: u32) -> Context {

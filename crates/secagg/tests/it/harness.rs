@@ -1,8 +1,5 @@
 //! A session whose messages a test can see, change and hold back.
 
-#![allow(dead_code)] // each test file uses its own part of the harness
-#![allow(clippy::unwrap_used)]
-
 pub(crate) mod forge;
 pub(crate) mod issuer;
 

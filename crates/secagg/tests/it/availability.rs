@@ -1,14 +1,11 @@
 //! Attacks of clients that want a session to fail, by their number in docs/design/secure-aggregation.md.
 
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
-use harness::{ACTIVE, PLAIN, context, everybody, lab, listed, refused};
 use undertone_secagg::message::{Message, UnmaskShares};
 use undertone_secagg::{
     Client, Culprit, Floors, SecAggError, Server, ServerPhase, SigningIdentity, Topology,
 };
+
+use crate::harness::{self, ACTIVE, PLAIN, context, everybody, lab, listed, refused};
 
 /// An answer whose share about each of `about` is changed.
 fn spoiled(answer: &UnmaskShares, about: &[u32]) -> UnmaskShares {

@@ -1,16 +1,13 @@
 //! Round 2 on many threads: the sum and the set of survivors agree, whatever is dropped, repeated or refused on the way.
 
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
 use std::sync::Mutex;
 
-use harness::{ACTIVE, Lab, PLAIN, context, everybody, lab};
 use undertone_secagg::message::{MaskedInput, MaskedInputRef, Message};
 use undertone_secagg::{
     AddedInput, Members, SecAggError, ServerPhase, SessionId, Ticket, Topology, UploadId,
 };
+
+use crate::harness::{self, ACTIVE, Lab, PLAIN, context, everybody, lab};
 
 const UPLOAD: UploadId = UploadId([1; 32]);
 const OTHER: UploadId = UploadId([2; 32]);

@@ -1,23 +1,16 @@
 //! Whatever arrives in whatever order: no machine panics, and all clients together open no secret twice.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "sequences/opened.rs"]
-#[allow(dead_code)] // each test file uses its own part
-mod opened;
-
-mod harness;
-
 use std::collections::BTreeMap;
 
-use harness::{Lab, below, context};
-use opened::Opened;
 use rand_chacha::ChaCha20Rng;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{
     Consistency, MaskedInput, Message, RelayedShares, Roster, ShareKeys, Survivors, Unmask, UnmaskShares,
 };
 use undertone_secagg::{Members, ThreatModel, Topology};
+
+use crate::harness::{self, Lab, below, context};
+use crate::opened::Opened;
 
 /// Messages that were seen somewhere, to be sent anywhere.
 #[derive(Default)]

@@ -1,14 +1,12 @@
 //! The sum is exact or there is none, for every set of lost clients and every time at which they are lost.
 
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
 use rand_core::Rng;
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::{
     DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, SumOutcome, SumRequest, ThreatModel,
 };
+
+use crate::harness;
 
 const POINTS: [DropOut; 4] = [
     DropOut::BeforeKeys,

@@ -1,12 +1,9 @@
 //! The server's view of one client is uniform for every vector of the client.
 
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
-use harness::{Lab, context};
 use undertone_aggregation::{ModularVec, Modulus, pack};
 use undertone_secagg::{Context, ThreatModel, Topology};
+
+use crate::harness::{Lab, context};
 
 const LENGTH: u64 = 1 << 17;
 

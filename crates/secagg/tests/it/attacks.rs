@@ -1,13 +1,8 @@
 //! The attacks of docs/design/secure-aggregation.md by their number there. Those that floors stop are in `floors.rs`, those with malformed
 //! messages in `malformed.rs`, those on a session's end in `availability.rs`, those on memory in `memory.rs`.
 
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
 use std::collections::BTreeSet;
 
-use harness::{ACTIVE, Lab, PLAIN, context, everybody, lab, refused};
 use undertone_aggregation::{ModularVec, Modulus};
 use undertone_secagg::message::{
     AdvertiseKeys, GivenShare, MaskedInput, Message, Survivors, Unmask, UnmaskShares,
@@ -16,6 +11,8 @@ use undertone_secagg::{
     Client, ClientPhase, Context, Members, Params, SecAggError, Server, SigningIdentity, Terms, ThreatModel,
     Topology, Trust,
 };
+
+use crate::harness::{self, ACTIVE, Lab, PLAIN, context, everybody, lab, refused};
 
 /// The neighbours of whose seed an answer gives a share, and those of whose masking key it gives one.
 fn kinds(answer: &UnmaskShares) -> (BTreeSet<u32>, BTreeSet<u32>) {
