@@ -110,7 +110,7 @@ const ELSEWHERE: [(&str, &str, &str, &str); 13] = [
     (
         "docs/guide/embed-the-device.md",
         "kotlin",
-        "crates/device-ffi/tests/kotlin.rs",
+        "crates/device-ffi/tests/it/kotlin.rs",
         "docs/guide/embed-the-device.md",
     ),
 ];

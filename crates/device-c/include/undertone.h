@@ -7,7 +7,7 @@
  *   ut_device_stop and ut_device_set_unmet never wait. ut_device_close and ut_device_forget stop the session and wait for its end.
  * Memory: the library owns none of the caller's, and hands out none that the caller frees. Handles are closed.
  *
- * Made from the code by `tests/header.rs` of the crate `undertone-device-c`; run that test with UNDERTONE_REGENERATE=1 after a change.
+ * Made from the code by `tests/it/header.rs` of the crate `undertone-device-c`; run that test with UNDERTONE_REGENERATE=1 after a change.
  */
 
 #ifndef UNDERTONE_H

@@ -1,7 +1,5 @@
 //! The interface as a program calls it: wrong arguments, closed handles, threads and callbacks.
 
-#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
-
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::net::TcpListener;
 use std::path::Path;

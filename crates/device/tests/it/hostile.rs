@@ -1,16 +1,13 @@
 //! Any bytes, in any order: a machine never panics, and never sends an update before its participation was written.
 
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
 use std::cell::Cell;
 use std::sync::Once;
 
-use harness::{Driven, START, Service, floors, plan, setup};
 use proptest::prelude::*;
 use undertone_device::{Action, Event, Machine, Method, Reply, Watch};
 use undertone_protocol::SumMode;
+
+use crate::harness::{self, Driven, START, Service, floors, plan, setup};
 
 /// The treatment of one action by a hostile service or network.
 #[derive(Debug, Clone)]

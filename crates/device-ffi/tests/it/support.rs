@@ -1,7 +1,5 @@
 //! Programs that the tests run.
 
-#![allow(dead_code, reason = "each test file uses its own part")]
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

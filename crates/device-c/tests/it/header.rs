@@ -1,7 +1,5 @@
 //! The committed header is the one of the code.
 
-#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
-
 use std::path::Path;
 
 /// Writes the header again where this variable is set, instead of comparing it.
@@ -17,7 +15,7 @@ const INTRODUCTION: &str = "\
  *   ut_device_stop and ut_device_set_unmet never wait. ut_device_close and ut_device_forget stop the session and wait for its end.
  * Memory: the library owns none of the caller's, and hands out none that the caller frees. Handles are closed.
  *
- * Made from the code by `tests/header.rs` of the crate `undertone-device-c`; run that test with UNDERTONE_REGENERATE=1 after a change.
+ * Made from the code by `tests/it/header.rs` of the crate `undertone-device-c`; run that test with UNDERTONE_REGENERATE=1 after a change.
  */";
 
 fn generated(root: &Path) -> String {

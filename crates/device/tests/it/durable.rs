@@ -2,11 +2,6 @@
 //!
 //! A kill does not test this, because the operating system keeps what a killed process has written. A list of the calls does.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-mod harness;
-
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,12 +9,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use harness::{POPULATION, START, Service, TIMER_S, floors, plan};
 use undertone_device::{
     AlwaysMet, Clock, Device, DeviceConfig, Ended, Example, FileKeyStore, NetworkLost, Reply, Request, Stop,
     Transport,
 };
 use undertone_protocol::{Enrol, Enrolled, SumMode, Verdict, limits, read, write};
+
+use crate::harness::{self, POPULATION, START, Service, TIMER_S, floors, plan};
 
 /// The variable that makes the test a device in this folder.
 const FOLDER: &str = "UNDERTONE_TEST_DEVICE_FOLDER";
@@ -183,7 +179,11 @@ fn a_participation_is_durable_before_the_first_byte_of_its_update_leaves() {
     }
     tracer
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "a_child_process_takes_part_in_a_round", "--nocapture"])
+        .args([
+            "--exact",
+            "durable::a_child_process_takes_part_in_a_round",
+            "--nocapture",
+        ])
         .env(FOLDER, folder.path());
     let output = tracer.output().unwrap();
     assert!(

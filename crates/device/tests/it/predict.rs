@@ -1,22 +1,19 @@
 //! Predictions of the models that a device holds after a session, for every family of models that a task can train.
 
-#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
-
-mod harness;
-
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use harness::{
-    POPULATION, ROUND, START, Service, TASK, TIMER_S, WORDS, evaluation, floors, model_bytes, plan,
-};
 use undertone_device::{
     AlwaysMet, Clock, Conditions, Device, DeviceConfig, DeviceError, Ended, Example, MemoryKeyStore,
     NetworkLost, Predictor, Reply, Request, Stage, Stop, Transport,
 };
 use undertone_models::{IGNORE, ModelSpec, PackedBatch, SequenceModel, StateMode, weights};
 use undertone_protocol::{Blob, Digest32, Enrol, Enrolled, Plan, SumMode, digest_of, limits, read, write};
+
+use crate::harness::{
+    self, POPULATION, ROUND, START, Service, TASK, TIMER_S, WORDS, evaluation, floors, model_bytes, plan,
+};
 
 #[derive(Clone)]
 struct TestClock(Arc<AtomicU64>);

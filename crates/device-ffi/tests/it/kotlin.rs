@@ -2,10 +2,6 @@
 //!
 //! It needs a Kotlin compiler, a Java machine, the library JNA and the program `undertone`. The script `.ci/device-ffi` gets them all.
 
-#![cfg(feature = "bindgen")]
-
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{found, generate, libraries, succeeded};
+
+use crate::support::{found, generate, libraries, succeeded};
 
 /// The tools of the test, or the first that is missing.
 struct Tools {

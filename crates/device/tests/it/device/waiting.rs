@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use undertone_device::{AlwaysMet, Clock, Conditions, Ended, Ineligible, Method, NetworkLost, Stop, Unmet};
 use undertone_protocol::{SumMode, Verdict};
 
+use crate::device::lab::{Enroller, Lab, Wire, add_texts, copy, run_with};
 use crate::harness::{START, Service, TASK, TIMER_S, plan};
-use crate::lab::{Enroller, Lab, Wire, add_texts, copy, run_with};
 
 #[test]
 fn a_fresh_install_waits_the_timer_and_a_restored_store_waits_again() {

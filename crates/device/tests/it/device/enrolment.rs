@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use undertone_device::{AlwaysMet, DeviceError, NetworkLost, Reply, Request, Stop, Transport};
 use undertone_protocol::{Code, Enrol, Enrolled, limits, read, verify_proof, write};
 
+use crate::device::lab::{Enroller, Lab, files};
 use crate::harness;
 use crate::harness::START;
-use crate::lab::{Enroller, Lab, files};
 
 #[test]
 fn an_enrolment_needs_an_invitation_and_fits_the_device() {

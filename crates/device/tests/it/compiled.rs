@@ -1,17 +1,14 @@
 //! A server that lies to devices with the floors of the released app: no vector, and no sum below the floor.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-mod harness;
-
 use std::sync::Arc;
 
-use harness::{Driven, POPULATION, START, Service, dim, issuer, plan, run, run_one};
 use undertone_aggregation::{Encoding, EncodingKind, EncodingSize};
 use undertone_device::{Ended, Issuers, PolicyFloors};
 use undertone_protocol::{Plan, Signer, SumMode, TrustedKeys};
 use undertone_secagg::message::{Message, Roster, Survivors, Unmask};
 use undertone_secagg::{Members, Trust};
+
+use crate::harness::{self, Driven, POPULATION, START, Service, dim, issuer, plan, run, run_one};
 
 /// Devices of one group: two more than the floor of the app.
 const DEVICES: usize = 52;

@@ -587,9 +587,4 @@ impl Service {
             None => next(next::Step::Wait(Wait {})),
         }
     }
-
-    /// The session of the running sum.
-    pub(crate) fn sum_session(&self) -> Option<SessionId> {
-        self.secure.as_ref().and_then(|secure| secure.server.session())
-    }
 }

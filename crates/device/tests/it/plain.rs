@@ -1,14 +1,11 @@
 //! Sessions whose server sees the update.
 
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
-use harness::{
-    CHAIN, Driven, ROUND, START, Service, TASK, TIMER_S, floors, memory, plan, run_one, setup, update,
-};
 use undertone_device::{Ended, Ineligible, Method, Progress, Row};
 use undertone_protocol::{Code, RetryWindow, SumMode, Verdict};
+
+use crate::harness::{
+    self, CHAIN, Driven, ROUND, START, Service, TASK, TIMER_S, floors, memory, plan, run_one, setup, update,
+};
 
 fn service() -> Service {
     Service::new(plan(SumMode::Plain))

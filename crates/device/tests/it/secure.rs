@@ -1,20 +1,17 @@
 //! Sessions in a secure sum, with the real server of `undertone-secagg`.
 
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use harness::{
-    Driven, POPULATION, START, Service, floors, issuer, memory, plan, run, run_one, session_certificate,
-    session_public, setup, update,
-};
 use undertone_device::{Ended, Issuers, Method, Neighbours, PolicyFloors, Progress, Refusal, Row};
 use undertone_protocol::{Plan, Signer, SumMode, TrustedKeys, Verdict};
 use undertone_secagg::message::{AdvertiseKeys, Message, Roster, Survivors, Unmask};
 use undertone_secagg::{Members, SecAggError, Trust};
+
+use crate::harness::{
+    self, Driven, POPULATION, START, Service, floors, issuer, memory, plan, run, run_one,
+    session_certificate, session_public, setup, update,
+};
 
 const DEVICES: usize = 5;
 

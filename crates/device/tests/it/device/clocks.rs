@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use undertone_device::{AlwaysMet, Device, Ended, NetworkLost, Reply, Request, Stop, Transport};
 use undertone_protocol::{SumMode, Verdict};
 
+use crate::device::lab::Lab;
 use crate::harness::{START, Service, plan};
-use crate::lab::Lab;
 
 /// Twelve years, in milliseconds.
 const AHEAD: u64 = 12 * 365 * 24 * 3_600_000;

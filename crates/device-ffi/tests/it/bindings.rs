@@ -1,12 +1,8 @@
 //! The generated Kotlin and Swift: they have the whole interface, and the C header between them compiles.
 
-#![cfg(feature = "bindgen")]
-
-mod support;
-
 use std::process::Command;
 
-use support::{found, generate, succeeded};
+use crate::support::{found, generate, succeeded};
 
 /// Names of the interface as Kotlin and Swift spell them.
 const METHODS: [&str; 17] = [

@@ -8,8 +8,8 @@ use undertone_device::{
 };
 use undertone_protocol::{SumMode, Verdict};
 
+use crate::device::lab::{Lab, Wire, copy, files, run_with};
 use crate::harness::{START, Service, TASK, TIMER_S, plan};
-use crate::lab::{Lab, Wire, copy, files, run_with};
 
 /// The board says less than the plan asks for, so that the board alone would let the device in.
 #[test]

@@ -1,8 +1,5 @@
 //! A service in memory that a test can question, and devices that speak with it under a virtual clock.
 
-#![allow(dead_code, unused_imports)] // each test file uses its own part of the harness
-#![allow(clippy::unwrap_used)]
-
 mod driven;
 mod service;
 
@@ -25,9 +22,7 @@ use undertone_protocol::{
     Wait, check_in_reply, checksum_header, clip_rule, crc32c, digest_of, limits, next, read, write,
 };
 use undertone_secagg::message::{AdvertiseKeys, Consistency, MaskedInput, Message, ShareKeys, UnmaskShares};
-use undertone_secagg::{
-    Context, Floors, Server, SessionId, SigningIdentity, Terms, ThreatModel, Topology, Trust,
-};
+use undertone_secagg::{Context, Floors, Server, SigningIdentity, Terms, ThreatModel, Topology, Trust};
 use zeroize::Zeroizing;
 
 pub(crate) use driven::*;

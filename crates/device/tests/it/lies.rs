@@ -1,15 +1,12 @@
 //! A server that lies, and plans that are too weak: no vector leaves, and no participation is written.
 
-#![allow(clippy::unwrap_used)]
-
-mod harness;
-
-use harness::{Driven, ROUND, Service, TASK, floors, memory, plan, run_one, setup, task_key};
 use undertone_device::{Ended, PolicyFloors, Refusal, Row};
 use undertone_protocol::{
     AdaptiveNorm, AggregationRule, Assignment, Blob, ClipRule, Guarantee, Label, LayerNorms, Plan,
     ProtocolError, RoundSettings, Signed, Signer, SumMode, TaskKind, clip_rule, digest_of, write,
 };
+
+use crate::harness::{self, Driven, ROUND, Service, TASK, floors, memory, plan, run_one, setup, task_key};
 
 /// The refusal that ends the session of a device with these floors.
 fn refusal(service: &mut Service, floors: PolicyFloors) -> Refusal {
