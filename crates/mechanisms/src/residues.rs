@@ -6,7 +6,7 @@
 //! server that lifted first would let the others choose where an honest change of 1 becomes a change of `Q`.
 //!
 //! PRIVACY: the memory of a mechanism keeps unreduced noise. With reduced memory a wrap would shift later rounds for one of two
-//! neighbours only; `tests/modular_noise.rs` enumerates a case in which that breaks the guarantee.
+//! neighbours only; `residues/tests.rs` enumerates a case in which that breaks the guarantee.
 
 use crate::error::{Result, ensure, setting};
 use crate::release::{Denominator, GRID, NoisedAverage, NonPrivate};
@@ -120,3 +120,6 @@ impl NoisedResidues {
         NoisedAverage::of_noised(values, self.noise_std * step)
     }
 }
+
+#[cfg(test)]
+mod tests;

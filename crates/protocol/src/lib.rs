@@ -153,6 +153,8 @@ unprintable!(Enrol, Certificate, SessionKeys, CheckIn, Assignment);
 
 #[cfg(test)]
 mod tests {
+    mod generated;
+
     use proptest::prelude::*;
 
     use super::*;

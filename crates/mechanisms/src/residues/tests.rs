@@ -4,12 +4,11 @@
 //! deviation 6, cut at 9 of them (which leaves out less than 3e-19); the noise is `n1 = k1` and `n2 = k2 - round(w k1)` with
 //! `w = 0.5`, so that `C = [[1, 0], [w, 1]]`. The others choose their second residue by the first release.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::collections::BTreeMap;
 
 use undertone_accounting::{Delta, Epsilon, Event, NoiseMultiplier};
-use undertone_mechanisms::{
+
+use crate::{
     CorrelatedGaussian, Denominator, IndependentGaussian, Mechanism, NoiseKey, RawResidues, ReleaseShape,
     Strategy, Tree,
 };
@@ -175,7 +174,7 @@ fn residues_carry_the_noise_of_averages_in_whole_steps() {
     let q = 1u64 << 60;
     let (mut whole, mut modular) = (mechanism(1000, 1e6), mechanism(1000, 1e6));
     for round in 0..5 {
-        let average = undertone_mechanisms::RawSum::new(vec![0; 1000], 0)
+        let average = crate::RawSum::new(vec![0; 1000], 0)
             .average(Denominator::WHOLE_STEPS)
             .unwrap();
         let noise = whole.privatize(round, average).unwrap();

@@ -24,7 +24,7 @@ fn the_types_are_those_of_the_schema() {
         )
         .unwrap();
     let generated = format!(
-        "// Made from `proto/undertone.proto` by `tests/generated.rs`; run that test with {REGENERATE}=1 after a change.\n{}",
+        "// Made from `proto/undertone.proto` by `src/tests/generated.rs`; run that test with {REGENERATE}=1 after a change.\n{}",
         modules[&package]
     );
     let path = root.join("src/generated.rs");
