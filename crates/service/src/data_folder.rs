@@ -205,6 +205,9 @@ fn copy_server(url: &str, to: &Path) -> Result<()> {
 }
 
 /// Fills an empty database on a server with the rows of a file.
+///
+/// # Errors
+/// From the server and from the file; a database that has rows.
 #[cfg(feature = "postgres")]
 pub fn fill_database(url: &str, from: &Path) -> Result<()> {
     Ok(undertone_store::Postgres::fill(url, from)?)
@@ -239,6 +242,10 @@ fn copy_server(_url: &str, _to: &Path) -> Result<()> {
     Err(no_server())
 }
 
+/// Fills an empty database on a server with the rows of a file.
+///
+/// # Errors
+/// [`ServiceError::Value`]: this program has no client of a server.
 #[cfg(not(feature = "postgres"))]
 pub fn fill_database(_url: &str, _from: &Path) -> Result<()> {
     Err(no_server())

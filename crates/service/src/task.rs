@@ -317,6 +317,9 @@ pub fn upload_bytes(privacy: &PrivacyPlan) -> u64 {
 }
 
 /// The graph of the groups of a task file.
+///
+/// # Errors
+/// [`ServiceError::Coordinator`] for assumptions that no graph allows.
 pub fn graph_of(file: &TaskFile) -> Result<GraphChoice> {
     let graph = file
         .task

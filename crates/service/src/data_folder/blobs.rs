@@ -42,6 +42,9 @@ pub fn keep_blobs_in(folder: &Path, address: &str) -> Result<()> {
 }
 
 /// `true` if a data folder holds its blobs itself.
+///
+/// # Errors
+/// [`ServiceError::Run`] naming a file that cannot be read.
 pub fn keeps_in_folder(folder: &Path) -> Result<bool> {
     Ok(remembered(folder, BLOBS_ADDRESS)?.is_none())
 }

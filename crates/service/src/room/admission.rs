@@ -63,6 +63,9 @@ impl Room {
     }
 
     /// Notes a check-in that goes to the store now.
+    ///
+    /// # Errors
+    /// A refusal where no attempt is open; no entropy.
     pub fn begin(&self, member: &Member, checkin: [u8; 16]) -> Reply<Begun> {
         let (user, device) = self.names_in_store(member)?;
         let name = self.name_in_memory(member);
@@ -104,6 +107,9 @@ impl Room {
     }
 
     /// Gives a check-in the answer of the store, and its place in the attempt.
+    ///
+    /// # Errors
+    /// A refusal where the store admitted nobody, or the session is over.
     pub fn settle(
         &self,
         begun: &Begun,
