@@ -98,13 +98,13 @@ const ELSEWHERE: [(&str, &str, &str, &str); 13] = [
     (
         "docs/guide/embed-the-device.md",
         "c",
-        "crates/cli/tests/cli/embed.rs",
+        "crates/cli/tests/it/embed.rs",
         "docs/guide/embed-the-device.md",
     ),
     (
         "docs/guide/embed-the-device.md",
         "python",
-        "crates/cli/tests/cli/embed.rs",
+        "crates/cli/tests/it/embed.rs",
         "docs/guide/embed-the-device.md",
     ),
     (

@@ -108,7 +108,7 @@ fn fail_points() -> Vec<String> {
     }
     // The tests of the store name the macro, too.
     names.retain(|name| !name.is_empty() && !name.contains(['(', '\n']));
-    // A service of one process has no shards; those of several are killed in `tests/processes`.
+    // A service of one process has no shards; those of several are killed in `tests/it/processes`.
     names.retain(|name| !name.starts_with("shard"));
     names.sort();
     names.dedup();

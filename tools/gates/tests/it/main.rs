@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use undertone_gates::{Finding, Source, impurities, noise_outside_of_the_head, planted_errors, printing};
 
+mod binaries;
 mod circles;
 mod documents;
 mod expectations;

@@ -1,0 +1,3 @@
+//! The facade from outside.
+
+mod facade;

@@ -1,0 +1,3 @@
+//! The check of a GPU, on the emulator.
+
+mod emulator;
