@@ -9,7 +9,7 @@ use super::{ARROWS, root};
 const ONE: &str = "tests/it/main.rs";
 
 /// The programs beside it, each with the reason why its tests are no modules of the one.
-const OTHERS: [(&str, &str); 9] = [
+const OTHERS: [(&str, &str); 5] = [
     (
         "crates/cli/tests/hostile.rs",
         "it bounds the time of hundreds of commands, so no other test may run beside it",
@@ -29,22 +29,6 @@ const OTHERS: [(&str, &str); 9] = [
     (
         "lab/tests/mutants.rs",
         "`lab/mutants/run` starts it alone, in copies of the tree with planted errors",
-    ),
-    (
-        "crates/run/tests/algorithm/main.rs",
-        "its modules move to the one program next",
-    ),
-    (
-        "crates/run/tests/likelihood.rs",
-        "its tests move to the one program next",
-    ),
-    (
-        "crates/service/tests/polls_during_a_release.rs",
-        "its tests move to the one program next",
-    ),
-    (
-        "crates/service/tests/size_guide.rs",
-        "its tests move to the one program next",
     ),
 ];
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-#[path = "../../../../run/tests/algorithm/forger/leaves.rs"]
+#[path = "../../../../run/tests/it/forger/leaves.rs"]
 mod leaves;
 
 /// A file with one leaf changed.

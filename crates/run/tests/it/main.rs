@@ -12,6 +12,7 @@ mod kept_folders;
 mod lane;
 mod languages;
 mod lifted_sums;
+mod likelihood;
 mod live;
 mod on_gpu;
 mod personalize;
