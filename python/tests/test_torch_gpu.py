@@ -8,7 +8,7 @@ if not torch.cuda.is_available():
 
 import undertone_dp as udp  # noqa: E402
 import undertone_dp.torch  # noqa: E402
-from test_torch_device import CLIPS, SEEDED, SHAPES, USERS, one_round, updates, with_wrong_norms  # noqa: E402
+from test_torch_sum import CLIPS, SEEDED, SHAPES, USERS, one_round, updates, with_wrong_norms  # noqa: E402
 from undertone_dp._gpu import GpuSum  # noqa: E402
 
 

@@ -394,7 +394,7 @@ def test_parts_of_a_sum_come_in_order_and_once(tmp_path):
         round.release(average)
     with pytest.raises(ValueError, match="begins at place 3"):
         round._merge_gpu(0, zeros)
-    with pytest.raises(udp.ParticipationError, match="the sum of the device was taken before"):
+    with pytest.raises(udp.ParticipationError, match="the sum of the GPU was taken before"):
         round._add_on_gpu((audited + 1) % USERS, norms)
     round._merge_gpu(3, zeros[3:])
     round.release(average)
@@ -600,7 +600,7 @@ KERNELS = """
 import sys, types
 sys.path.insert(0, sys.argv[1])
 import torch
-import test_torch_device as t
+import test_torch_sum as t
 from undertone_dp import _gpu, _triton
 generator = torch.Generator().manual_seed(3)
 some = lambda count: torch.randint(-(2**31), 2**31 - 1, (count,), dtype=torch.int32, generator=generator)
