@@ -362,7 +362,7 @@ service.pace = {}
         service.deadlines.unmask service.deadlines.upload service.eligibility
         service.eligibility.max_examples service.eligibility.min_client_version
         service.eligibility.min_examples service.eligibility.timer service.forget_pseudonyms service.group
-        service.group.min service.group.target service.identity service.ledger service.max_clip_norm
+        service.group.least service.group.min service.group.target service.identity service.ledger service.max_clip_norm
         service.over_selection service.pace service.pace.checkins_per_needed service.pace.min_interval
         text text.examples text.max_example_tokens text.max_sentence_tokens text.words unit_rng user_update
         user_update.algorithm user_update.batch_size user_update.batching user_update.clip_every_step

@@ -88,7 +88,7 @@ impl Write for Sealer<'_> {
     }
 }
 
-/// Seals bytes as [`Sealer`] does.
+/// Seals bytes, record by record: the salt, then records of AES-256-GCM under a key that follows from the salt.
 ///
 /// # Errors
 /// [`ServiceError::Sealed`] for more records than the counter has numbers.
