@@ -19,8 +19,7 @@ pub(crate) const DESCRIPTION_KEY: &str = "undertone";
 ///
 /// PRIVACY: the description says what the model was trained on. It is not optional, so that no writer of a model can forget it.
 ///
-/// The same parameters and description give the same bytes; that is why there is one description and no map, whose order
-/// the format leaves open.
+/// The same parameters and description give the same bytes. The format leaves the order of a map open, so the header has one description.
 ///
 /// # Errors
 /// A parameter count that is not the layout's.

@@ -72,7 +72,7 @@ struct Opening<'r, 'a> {
     first: Option<ledger::First>,
 }
 
-/// The text of a run as its start knows it: its name, and the trainings before this one.
+/// The name of a run's text, and the trainings that the run starts from.
 struct Origin {
     name: SourceName,
     trainings: Vec<Training>,
@@ -85,7 +85,7 @@ impl<'a> Run<'a> {
     /// Opens a new run, or one that goes on from its checkpoint.
     ///
     /// # Errors
-    /// [`RunError`], before any file is written where the run file, its text or its budget is at fault.
+    /// [`RunError`]. No file is written where the run file, its text or its budget is at fault.
     pub(super) fn open(
         file: &'a RunFile,
         directory: &'a RunDirectory,
@@ -226,7 +226,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The randomness of a run, after the checks that need nothing else: there is somebody to train on, and processes fit the sum.
+/// Returns the randomness of a run. A run without training users is refused, and so is a secure sum over several processes.
 fn checked_randomness(config: &RunConfig, users: &Partition<'_>, ranks: &dyn Ranks) -> Result<Randomness> {
     if users.num_users() == 0 {
         let hint = "loosen `data.min_tokens` or `data.min_examples`, or check `data.split`";
