@@ -120,11 +120,9 @@ fn histories(cases: u32, steps: usize, database: impl Fn() -> World) {
     assert_eq!(done, u64::from(cases));
     // A generator that never gets to a release, or to a device that takes part no more, would test nothing.
     assert!(releases > done, "{releases} releases in {done} histories");
-    // Seven runs of 200 histories had from 35 to 73 refusals of those gone, 53 in the mean. A limit near the mean would fail by chance.
-    assert!(
-        gone > done / 20,
-        "{gone} refusals of those gone in {done} histories"
-    );
+    // 10,000 histories had 3,168 refusals of those gone. Seven runs of 200 had from 35 to 73, so a limit near their mean fails by chance.
+    let limit = if done < 10_000 { done / 20 } else { done / 4 };
+    assert!(gone > limit, "{gone} refusals of those gone in {done} histories");
 }
 
 #[test]
