@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use tempfile::TempDir;
-use undertone_data::{Corpus, CorpusSpec, MemoryTable, SourceSpec, Split};
+use undertone_data::{Corpus, MemoryTable, Split};
 use undertone_run::RunError;
 use undertone_run::config::settings_from_value;
+use undertone_settings::{CorpusSpec, SourceSpec};
 
 use crate::run_error::{of_data, of_run};
 use crate::table::stream_of;

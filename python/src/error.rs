@@ -61,7 +61,7 @@ pub(crate) fn with_kind(raised: PyErr, error: &(impl Debug + Display)) -> PyErr 
     named_kind(raised, &kind(error))
 }
 
-fn named_kind(raised: PyErr, kind: &str) -> PyErr {
+pub(crate) fn named_kind(raised: PyErr, kind: &str) -> PyErr {
     Python::attach(|py| match raised.value(py).setattr("kind", kind) {
         Ok(()) => raised,
         Err(other) => other,

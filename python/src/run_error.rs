@@ -89,13 +89,20 @@ pub(crate) fn of_run(error: &RunError) -> PyErr {
 pub(crate) fn of_data(error: &DataError) -> PyErr {
     match error {
         DataError::Io { path, source, .. } => of_file(error, path, source),
-        DataError::InvalidSetting { .. }
-        | DataError::MissingSetting { .. }
-        | DataError::ConflictingSetting { .. }
-        | DataError::UnsetVariable { .. } => with_kind(ConfigFailure::new_err(error.to_string()), error),
+        DataError::Setting(error) => of_setting(error),
+        DataError::UnsetVariable { .. } => with_kind(ConfigFailure::new_err(error.to_string()), error),
         DataError::Accounting(error) => Failure::from(error.clone()).into(),
         _ => with_kind(DataFailure::new_err(error.to_string()), error),
     }
+}
+
+fn of_setting(error: &SettingsError) -> PyErr {
+    let kind = match error {
+        SettingsError::Invalid { .. } => "invalid-setting",
+        SettingsError::Missing { .. } => "missing-setting",
+        SettingsError::Conflict { .. } => "conflicting-setting",
+    };
+    named_kind(ConfigFailure::new_err(error.to_string()), kind)
 }
 
 fn of_coordinator(error: &CoordinatorError) -> PyErr {

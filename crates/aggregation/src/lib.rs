@@ -7,6 +7,7 @@
 //! | [`ParamLayout`], [`TensorSpec`], [`Block`] | the tensors in a flat vector of parameters |
 //! | [`Clipping`], [`Bound`], [`NonFinite`] | the bound on one contribution |
 //! | [`BoundedSum`], [`Added`], [`ClipReport`] | a sum that clips whatever it adds |
+//! | [`UserSeeds`], [`UserOutcome`], [`MicrobatchOutcome`] | the secrets of a user in a round, and the reports of what was added |
 //! | [`GpuPart`], [`GpuSum`], [`GpuUnits`], [`Factor`], [`Limbs`] | the part of a sum that lies in the memory of an accelerator |
 //! | [`Estimator`], [`user_weight`] | averages with their sensitivities |
 //! | [`Encoding`], [`Encoder`], [`RoundEncoding`] | updates as integers modulo `M` |
@@ -25,6 +26,7 @@
 
 mod bounded;
 mod clip;
+mod contribution;
 mod encoding;
 mod error;
 mod estimator;
@@ -39,6 +41,7 @@ mod wiped;
 
 pub use bounded::{Added, Bound, BoundedSum, Factor, GpuPart, GpuSum, GpuUnits, Measured, NonFinite};
 pub use clip::{ClipReport, Clipping, Limbs};
+pub use contribution::{CLIP_MARGIN, MicrobatchOutcome, UserOutcome, UserSeeds};
 pub use encoding::{
     Encoder, Encoding, EncodingConfig, EncodingKind, EncodingSize, Levels, MeanSquaredError, NoiseDomain,
     RoundEncoding, Sensitivity,

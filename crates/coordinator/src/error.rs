@@ -3,6 +3,7 @@
 pub(crate) mod check;
 
 use undertone_present::numbers::upper_bound;
+use undertone_settings::SettingsError;
 
 /// Result of this crate's functions.
 pub type Result<T, E = CoordinatorError> = std::result::Result<T, E>;
@@ -113,9 +114,6 @@ pub enum CoordinatorError {
     /// An error of the model.
     #[error(transparent)]
     Model(#[from] undertone_models::ModelError),
-    /// An error of the engine that computes updates.
-    #[error(transparent)]
-    Engine(undertone_local::LocalError),
     /// An error of clipping and summing.
     #[error(transparent)]
     Aggregation(#[from] undertone_aggregation::AggregationError),
@@ -146,16 +144,12 @@ fn before_training(vocabulary: f64, initial_model: f64) -> String {
         + &part(initial_model, "the training of its initial model")
 }
 
-impl From<undertone_local::LocalError> for CoordinatorError {
-    fn from(error: undertone_local::LocalError) -> Self {
-        use undertone_local::LocalError;
+impl From<SettingsError> for CoordinatorError {
+    fn from(error: SettingsError) -> Self {
         match error {
-            LocalError::Setting { key, expected, got } => Self::ConfigValue { key, expected, got },
-            LocalError::Missing { key, expected } => Self::ConfigMissing { key, expected },
-            LocalError::Conflict { key, reason } => Self::ConfigConflict { key, reason },
-            LocalError::Model(error) => Self::Model(error),
-            LocalError::Aggregation(error) => Self::Aggregation(error),
-            other => Self::Engine(other),
+            SettingsError::Invalid { key, expected, got } => Self::ConfigValue { key, expected, got },
+            SettingsError::Missing { key, expected } => Self::ConfigMissing { key, expected },
+            SettingsError::Conflict { key, reason } => Self::ConfigConflict { key, reason },
         }
     }
 }

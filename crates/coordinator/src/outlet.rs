@@ -3,7 +3,7 @@
 //! PRIVACY: `publish`, the record for a registry, an export, the header of a model and the directory of an exported task ask this one
 //! function. The first two refuse where the list is not empty; the others write it into what they make.
 
-use undertone_local::Algorithm;
+use undertone_settings::Algorithm;
 use undertone_text::VocabProvenance;
 
 use crate::plan::{PrivacyPlan, StartCost};

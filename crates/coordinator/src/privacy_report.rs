@@ -10,10 +10,11 @@ use crate::identity::ParameterCounts;
 use crate::plan::{PrivacyPlan, StartCost};
 use crate::record::{GuaranteeRecord, LedgerEnd, LedgerEntry, PrivacyReport, StopRecord};
 use crate::sampling::Sampling;
-use crate::task::{AggregationConfig, Algorithm, EstimatorConfig, SumName, TaskConfig, TaskFile};
+use crate::task::{AggregationConfig, EstimatorConfig, SumName, TaskConfig, TaskFile};
 use crate::trainings::{StatedGuarantee, Training};
-use undertone_local::CLIP_MARGIN;
+use undertone_aggregation::CLIP_MARGIN;
 use undertone_present::numbers::grouped;
+use undertone_settings::Algorithm;
 
 /// Above this epsilon, a guarantee says close to nothing about any one user.
 const MEANINGLESS_EPSILON: f64 = 20.0;

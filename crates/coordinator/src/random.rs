@@ -6,7 +6,7 @@
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use sha2::{Digest, Sha256};
-use undertone_local::UserSeeds;
+use undertone_aggregation::UserSeeds;
 use undertone_mechanisms::{KeyOrigin, NoiseKey};
 
 /// The purpose of a generator.

@@ -2,8 +2,7 @@
 
 use core::time::Duration;
 
-use undertone_aggregation::{BoundedSum, ModularVec};
-use undertone_local::{MicrobatchOutcome, UserOutcome};
+use undertone_aggregation::{BoundedSum, MicrobatchOutcome, ModularVec, UserOutcome};
 use undertone_mechanisms::{ClientNoisedSum, NoiseKey};
 
 use crate::cohorts::Cohort;

@@ -18,6 +18,7 @@ mod validate;
 
 use serde::{Deserialize, Serialize};
 use undertone_models::ModelSpec;
+use undertone_settings::UserSettings;
 
 pub use crate::error::check::at_least_one;
 pub use aggregation::{AggregationConfig, DropoutConfig, GraphConfig, SumName};
@@ -31,7 +32,6 @@ pub use service::{
     BudgetConfig, DeadlinesConfig, EligibilityConfig, GroupConfig, IdentityLevel, LedgerPlace, PaceConfig,
     ServiceConfig,
 };
-pub use undertone_local::{Algorithm, Batching, UserSettings};
 pub use validate::{check_initial_model, folder_name, trained_here};
 
 #[cfg(test)]

@@ -21,11 +21,11 @@ use crate::progress::{Progress, Stage, proceed};
 use crate::random::Stream;
 use crate::rows::number;
 use crate::source::Source;
-use crate::spec::{CorpusSpec, Keep};
 use crate::split::Split;
 use crate::splitter::{Splitter, assign};
 use crate::stats::{CorpusStats, PartitionCounter};
 use crate::synthetic::{BestAccuracy, BestPredictor, Population, Tally};
+use undertone_settings::{CorpusSpec, Keep};
 use undertone_text::{ExampleCutter, SpecialIds, Vocab};
 
 /// One row's tokens in the spool: `words` times `u32` from `start`, each example preceded by its length.

@@ -18,10 +18,10 @@ use crate::places;
 use crate::private_vocab::PrivateVocabulary;
 use crate::progress::Progress;
 use crate::source::{Identity, MemoryTable, Source, texts_identity};
-use crate::spec::{CorpusSpec, VocabularySpec};
 use crate::split::Split;
 use crate::stats::CorpusStats;
 use crate::synthetic::BestAccuracy;
+use undertone_settings::{CorpusSpec, VocabularySpec};
 use undertone_text::{EosTargets, SpecialIds, Vocab, VocabProvenance};
 
 /// A tokenised corpus, memory-mapped. Cloning is cheap.
@@ -287,7 +287,10 @@ fn vocabulary_record(spec: &CorpusSpec, base_dir: &Path) -> Result<Option<FileRe
                 return Ok(Some(FileRecord::NotPrivate(record)));
             }
             // PRIVACY: the users' own text is not public, whatever it is called.
-            let (public, own) = (places::of_texts(&path)?, spec.source.places(base_dir)?);
+            let (public, own) = (
+                places::of_texts(&path)?,
+                places::places_of(&spec.source, base_dir)?,
+            );
             Ok(places::meet(&public, &own)
                 .then(|| FileRecord::NotPrivate(MadeFromPeople::text(vec![spec.source.name_sha256()]))))
         }
@@ -474,7 +477,8 @@ impl<'a> Partition<'a> {
     ///
     /// # Example
     /// ```
-    /// use undertone_data::{Corpus, CorpusSpec, NoProgress, SourceSpec, Split, SyntheticSource};
+    /// use undertone_data::{Corpus, NoProgress, Split};
+    /// use undertone_settings::{CorpusSpec, SourceSpec, SyntheticSource};
     ///
     /// let folder = tempfile::tempdir()?;
     /// let source = SourceSpec::Synthetic(SyntheticSource { users: 20, ..SyntheticSource::default() });

@@ -5,16 +5,17 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
+use crate::columns::Keys;
 use crate::error::{DataError, Result, no_text};
 use crate::file;
-use crate::made_from::{self, FileRecord, MadeFromPeople};
+use crate::made_from::{self, FileRecord, MadeFromPeople, people_of_source};
 use crate::path::expand;
 use crate::progress::{Progress, Stage, proceed};
 use crate::rows::Rows;
 use crate::source::{Source, read_texts};
-use crate::spec::{CorpusSpec, Keys, SplitSpec};
 use crate::split::Split;
 use crate::splitter::{Splitter, assign};
+use undertone_settings::{CorpusSpec, SplitSpec};
 use undertone_text::{Vocab, VocabProvenance, WordRule};
 
 /// Words (with a letter in them) and their counts, most frequent first (equal counts in alphabetical order).
@@ -73,7 +74,7 @@ impl WordCounts {
         let (source, _) = Source::open(&spec.source, base_dir, progress)?;
         let counts = WordCounts::of_source(&source, &spec.split_in_force(), spec, progress)?;
         Ok(WordCounts {
-            people: spec.source.people(base_dir, false)?,
+            people: people_of_source(&spec.source, base_dir, false)?,
             ..counts
         })
     }

@@ -12,6 +12,7 @@ use std::path::Path;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::columns::{Columns, Keys};
 use crate::error::{Result, invalid};
 use crate::file;
 use crate::made_from::{FileRecord, MadeFromPeople};
@@ -19,9 +20,9 @@ use crate::path::expand;
 use crate::progress::{Progress, Stage};
 use crate::rows::Rows;
 use crate::source::{files, read_columns};
-use crate::spec::{Columns, Keys, name_of_text};
 use index::PrivateBlock;
 use minhash::{MinHash, shingles};
+use undertone_settings::name_of_source;
 use url::UrlFilter;
 
 /// One side of a comparison.
@@ -223,7 +224,7 @@ pub fn dedup(
     pass(&block, &mut removed, urls.as_ref())?;
     drop(block);
     let recorded = [&public_path, &private_path].map(|path| FileRecord::not_private(path));
-    let mut people = vec![name_of_text(&private.path)];
+    let mut people = vec![name_of_source(&private.path)];
     for record in recorded {
         people.extend(record?.iter().flat_map(|record| record.sources().to_vec()));
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use undertone_text::{quoted, short, shortened};
 
+use undertone_settings::SettingsError;
 use undertone_text::WordRule;
 
 use crate::split::Split;
@@ -51,32 +52,9 @@ pub enum DataError {
         /// The missing variable.
         variable: String,
     },
-    /// A setting has a value outside its range, or does not fit another setting.
-    #[error("{key}: expected {expected}, got {}", words(got))]
-    InvalidSetting {
-        /// The setting, as a path in the run file.
-        key: &'static str,
-        /// The accepted values.
-        expected: String,
-        /// The value found.
-        got: String,
-    },
-    /// A setting that the other settings need is missing.
-    #[error("{key} is missing: expected {expected}")]
-    MissingSetting {
-        /// The setting, as a path in the run file.
-        key: &'static str,
-        /// A value that would be valid.
-        expected: String,
-    },
-    /// A setting that the other settings rule out.
-    #[error("{key} must be left out: {reason}")]
-    ConflictingSetting {
-        /// The setting, as a path in the run file.
-        key: &'static str,
-        /// The reason.
-        reason: &'static str,
-    },
+    /// A setting has no usable value, is missing, or does not go with another one.
+    #[error(transparent)]
+    Setting(#[from] SettingsError),
     /// A table has no column of the configured name.
     #[error("{}: it lacks the column {} that {key} names; its columns are {}{hint}", file.display(), quoted(column), list(found))]
     MissingColumn {
@@ -416,11 +394,7 @@ pub(crate) fn missing_column(
 
 /// A setting whose value cannot be used.
 pub(crate) fn invalid(key: &'static str, expected: impl Into<String>, got: impl fmt::Display) -> DataError {
-    DataError::InvalidSetting {
-        key,
-        expected: expected.into(),
-        got: got.to_string(),
-    }
+    SettingsError::invalid(key, expected, got).into()
 }
 
 /// A file without what it should hold.

@@ -21,11 +21,11 @@ use std::sync::OnceLock;
 
 use read::OpenShard;
 
+use crate::columns::{Columns, Keys};
 use crate::error::{DataError, Result, bad_grouped};
 use crate::hash::{hash_bytes, hex};
-use crate::spec::{Columns, Keys};
-use crate::time::TimeUnit;
 use index::{UserEntry, UserIndex, hash_user};
+use undertone_settings::TimeUnit;
 
 pub use build::{GroupOptions, group};
 pub use grouper::{GroupedRow, Grouper, GrouperOptions};
@@ -39,7 +39,8 @@ pub use stream::{StreamOptions, UserStream};
 ///
 /// # Example
 /// ```
-/// use undertone_data::{GroupOptions, Grouped, NoProgress, SourceSpec, StreamOptions, SyntheticSource};
+/// use undertone_data::{GroupOptions, Grouped, NoProgress, StreamOptions};
+/// use undertone_settings::{SourceSpec, SyntheticSource};
 ///
 /// let folder = tempfile::tempdir()?;
 /// let source = SourceSpec::Synthetic(SyntheticSource { users: 50, ..SyntheticSource::default() });

@@ -19,17 +19,17 @@ use tempfile::NamedTempFile;
 use crate::error::{Result, invalid, io, no_text, quoted};
 use crate::file::{Spool, parent, persist, refuse_existing};
 use crate::hash::pseudonym;
-use crate::made_from::{self, MadeFromPeople, people_of};
+use crate::made_from::{self, MadeFromPeople, people_of, people_of_source};
 use crate::names::{Chosen, UserNames};
 use crate::noted::Noted;
 use crate::progress::{Progress, Stage};
 use crate::rows::number;
 use crate::source::exports::ExportSource;
 use crate::source::{GitSource, Source};
-use crate::spec::{CorpusSpec, SourceSpec, SplitSpec, name_of_text};
 use crate::split::Split;
 use crate::splitter::{Splitter, assign_as};
-use crate::time::NO_TIME;
+use undertone_settings::time::NO_TIME;
+use undertone_settings::{CorpusSpec, SourceSpec, SplitSpec, name_of_source};
 
 #[cfg(feature = "sqlite")]
 pub use sqlite::import_sqlite;
@@ -132,7 +132,7 @@ pub fn import(
         has_time: source.has_time(),
         hashes,
         users_hashed: hashes,
-        people: source.people(base_dir, options.public)?,
+        people: people_of_source(source, base_dir, options.public)?,
         origin: source.describe(),
     };
     let (reader, _) = Source::open(source, base_dir, progress)?;
@@ -161,7 +161,7 @@ pub fn import_git(
         hashes: false,
         users_hashed: true,
         people: people_of(None, options.public, || {
-            name_of_text(&source.path.to_string_lossy())
+            name_of_source(&source.path.to_string_lossy())
         }),
         origin: format!("the log of {}", source.path.display()),
     };
@@ -190,7 +190,7 @@ pub fn import_export(
         hashes: !options.keep_user_ids,
         users_hashed: !options.keep_user_ids,
         people: people_of(None, options.public, || {
-            name_of_text(&source.path.to_string_lossy())
+            name_of_source(&source.path.to_string_lossy())
         }),
         origin: format!("the export {}", source.path.display()),
     };

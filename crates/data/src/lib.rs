@@ -4,7 +4,6 @@
 //!
 //! | item | what it holds |
 //! |---|---|
-//! | [`CorpusSpec`], [`SourceSpec`], [`VocabularySpec`], [`SplitSpec`] | the settings of a corpus, as the table `[data]` of a run file |
 //! | [`Corpus`], [`Partition`], [`User`] | users with tokenised examples, in a mapped file |
 //! | [`PrivateSelection`], [`WordVotes`], [`PrivateVocabulary`] | the private choice of words, and its record |
 //! | [`FileRecord`], [`MadeFromPeople`] | the record of a file that was made from people's text |
@@ -29,6 +28,7 @@
 mod builder;
 mod byte_size;
 mod cache;
+mod columns;
 mod corpus;
 mod count;
 mod dedup;
@@ -50,14 +50,12 @@ mod prose;
 mod random;
 mod rows;
 mod source;
-mod spec;
 mod split;
 mod splitter;
 mod stats;
 mod synthetic;
 #[cfg(test)]
 mod testing;
-mod time;
 mod tokenizer;
 mod vocabulary;
 mod vote_collector;
@@ -75,10 +73,10 @@ pub use grouped::{
 #[cfg(feature = "sqlite")]
 pub use import::import_sqlite;
 pub use import::{ImportOptions, ImportSummary, import, import_export, import_git};
-pub use made_from::{FileRecord, MadeFromPeople, MadeKind};
+pub use made_from::{FileRecord, MadeFromPeople, MadeKind, record_of_source};
 pub use names::UserNames;
 pub use noted::Noted;
-pub use places::Place as LocalPlace;
+pub use places::{Place as LocalPlace, places_of};
 pub use private_vocab::{PrivateSelection, PrivateVocabulary, SelectedWords, WordVotes};
 pub use progress::{NoProgress, Progress, Stage};
 pub use prose::{ProseSummary, prose};
@@ -86,16 +84,11 @@ pub use prose::{ProseSummary, prose};
 pub use source::SqliteSource;
 pub use source::exports::{DateOrder, ExportKind, ExportSource};
 pub use source::{GitSource, MemoryTable, has_column};
-pub use spec::{
-    CorpusSpec, CsvSource, Dialect, GroupedSource, Keep, MemorySource, SourceSpec, SplitSpec,
-    SyntheticSource, TableSource, VocabularySpec,
-};
 pub use split::Split;
 pub use stats::{CorpusStats, Distribution, PartitionStats};
 pub use synthetic::BestAccuracy;
-pub use time::{NotATimeUnit, TimePoint, TimeUnit};
 pub use tokenizer::{TokenizerKind, TokenizerSummary, train_tokenizer};
 pub use undertone_text::{
     EosTargets, Examples, MAX_VOCABULARY_WORDS, SpecialIds, Vocab, VocabProvenance, WordRule, open_sentence,
 };
-pub use vocabulary::{parse_tokenizer, parse_words, read_tokenizer, read_words};
+pub use vocabulary::{parse_tokenizer, parse_words, read_tokenizer, read_words, vocabulary_in_file};

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use undertone_text::Vocab;
 
+use crate::columns::path_of;
 use crate::error::{DataError, Result, io};
 use crate::file::{self, RECORD_SUFFIX, is_record};
 use crate::private_vocab::PrivateVocabulary;
-use crate::spec::SourceSpec;
+use undertone_settings::SourceSpec;
 
 /// Maximum size of a record, which is a few hundred bytes.
 pub(crate) const MAX_RECORD_BYTES: u64 = 1 << 20;
@@ -257,33 +258,29 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-impl SourceSpec {
-    /// `false` if no person wrote the text: the population is made up. The text of all other sources belongs to its users.
-    #[must_use]
-    pub fn is_of_people(&self) -> bool {
-        !matches!(self, Self::Synthetic(_))
+/// The record of the text of a source, where it says that it was made from people's text; relative paths start at `base`.
+///
+/// # Errors
+/// The errors of [`FileRecord::of`]; a variable in the path that is not set.
+pub fn record_of_source(source: &SourceSpec, base: &Path) -> Result<Option<MadeFromPeople>> {
+    match path_of(source, base)? {
+        Some(path) => FileRecord::not_private(&path),
+        None => Ok(None),
     }
+}
 
-    /// The record of the text, where it says that it was made from people's text; relative paths start at `base`.
-    ///
-    /// # Errors
-    /// The errors of [`FileRecord::of`]; a variable in the path that is not set.
-    pub fn record(&self, base: &Path) -> Result<Option<MadeFromPeople>> {
-        match self.place(base)? {
-            Some(path) => FileRecord::not_private(&path),
-            None => Ok(None),
-        }
+/// The names of the texts of people that something made from a source was made from. `None` for a text that is declared public
+/// and has no record, and for text of nobody.
+pub(crate) fn people_of_source(
+    source: &SourceSpec,
+    base: &Path,
+    declared_public: bool,
+) -> Result<Option<Vec<String>>> {
+    if !source.is_of_people() {
+        return Ok(None);
     }
-
-    /// The names of the texts of people that something made from this source was made from. `None` for a text that is declared public
-    /// and has no record, and for text of nobody.
-    pub(crate) fn people(&self, base: &Path, declared_public: bool) -> Result<Option<Vec<String>>> {
-        if matches!(self, SourceSpec::Synthetic(_)) {
-            return Ok(None);
-        }
-        let recorded = self.record(base)?;
-        Ok(people_of(recorded, declared_public, || self.name_sha256()))
-    }
+    let recorded = record_of_source(source, base)?;
+    Ok(people_of(recorded, declared_public, || source.name_sha256()))
 }
 
 /// The names of the texts behind a record, and of the text itself where nobody declares it public. A record is believed rather than the

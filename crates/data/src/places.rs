@@ -9,9 +9,10 @@ use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
+use crate::columns::path_of;
 use crate::error::{Result, io};
 use crate::source::files;
-use crate::spec::SourceSpec;
+use undertone_settings::SourceSpec;
 
 /// A file or a folder on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,23 +87,21 @@ pub(crate) fn of_texts(path: &Path) -> Result<Vec<Place>> {
     with_files(path, files::TEXTS)
 }
 
-impl SourceSpec {
-    /// The files and the folder of the text on this machine, relative to `base`; none where nothing is read from files.
-    ///
-    /// # Errors
-    /// [`DataError::Io`](crate::DataError::Io); a folder without files; a variable in the path that is not set.
-    pub fn places(&self, base: &Path) -> Result<Vec<Place>> {
-        let Some(path) = self.place(base)? else {
-            return Ok(Vec::new());
-        };
-        let extensions = match self {
-            SourceSpec::Arrow(_) => files::ARROW,
-            SourceSpec::Jsonl(_) => files::JSONL,
-            SourceSpec::Csv(_) => files::CSV,
-            _ => files::PARQUET,
-        };
-        with_files(&path, extensions)
-    }
+/// The files and the folder of the text of a source on this machine, relative to `base`; none where nothing is read from files.
+///
+/// # Errors
+/// [`DataError::Io`](crate::DataError::Io); a folder without files; a variable in the path that is not set.
+pub fn places_of(source: &SourceSpec, base: &Path) -> Result<Vec<Place>> {
+    let Some(path) = path_of(source, base)? else {
+        return Ok(Vec::new());
+    };
+    let extensions = match source {
+        SourceSpec::Arrow(_) => files::ARROW,
+        SourceSpec::Jsonl(_) => files::JSONL,
+        SourceSpec::Csv(_) => files::CSV,
+        _ => files::PARQUET,
+    };
+    with_files(&path, extensions)
 }
 
 #[cfg(all(test, unix))]
@@ -122,7 +121,7 @@ mod tests {
         fs::write(base.join("many/other.jsonl"), "{}").unwrap();
         std::os::unix::fs::symlink(base.join("people.jsonl"), base.join("link.jsonl")).unwrap();
         fs::hard_link(base.join("people.jsonl"), base.join("hard.jsonl")).unwrap();
-        let places = |path: &str| source(path).places(base).unwrap();
+        let places = |path: &str| places_of(&source(path), base).unwrap();
         let absolute = base.join("people.jsonl").to_string_lossy().into_owned();
         let own = places("people.jsonl");
         for path in [

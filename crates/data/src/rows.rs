@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use crate::columns::Columns;
 use crate::error::{DataError, Place, bad_value};
 use crate::noted::Noted;
-use crate::spec::Columns;
-use crate::time::NO_TIME;
+use undertone_settings::time::NO_TIME;
 
 /// The number of a name, in the order in which the names come.
 pub(crate) fn number(numbers: &mut HashMap<Box<str>, u32>, name: &str) -> u32 {

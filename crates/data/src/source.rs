@@ -25,6 +25,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use crate::columns::{Columns, Keys};
 use crate::error::{DataError, Result, invalid, missing_column};
 use crate::grouped::Grouped;
 use crate::hash::pseudonym;
@@ -32,8 +33,8 @@ use crate::path::expand;
 use crate::progress::Progress;
 use crate::rows::OnRows;
 use crate::source::exports::{ExportSource, hint};
-use crate::spec::{Columns, GroupedSource, Keys, MemorySource, SourceSpec, SyntheticSource};
 use crate::synthetic::Population;
+use undertone_settings::{GroupedSource, MemorySource, SourceSpec, SyntheticSource};
 
 use coded::Coded;
 
@@ -83,17 +84,17 @@ impl<'a> Source<'a> {
             SourceSpec::Synthetic(source) => Ok(Source::synthetic(source)),
             SourceSpec::Parquet(source) => {
                 let (files, identity) = table(&source.path, files::PARQUET)?;
-                Ok((Source::Parquet(files, source.columns()), identity))
+                Ok((Source::Parquet(files, Columns::from(source)), identity))
             }
             SourceSpec::Arrow(source) => {
                 let files = arrow::files(&expand("data.source.path", &source.path, base)?)?;
                 let identity = files::identity(&files, progress)?;
-                Ok((Source::Arrow(files, source.columns()), identity))
+                Ok((Source::Arrow(files, Columns::from(source)), identity))
             }
             SourceSpec::Jsonl(source) => {
                 let (files, identity) = table(&source.path, files::JSONL)?;
                 Ok((
-                    Source::Jsonl(files, source.columns(), source.records.as_deref()),
+                    Source::Jsonl(files, Columns::from(source), source.records.as_deref()),
                     identity,
                 ))
             }
@@ -106,7 +107,7 @@ impl<'a> Source<'a> {
                         .iter()
                         .any(|file| format.delimiter(files::extension(file)) == b'\t');
                 let identity = if tabs { identity + " tabs" } else { identity };
-                Ok((Source::Csv(files, source.columns(), format), identity))
+                Ok((Source::Csv(files, Columns::from(source), format), identity))
             }
             SourceSpec::Grouped(source) => Source::grouped(source, base),
             SourceSpec::Memory(source) => Err(DataError::Memory {

@@ -3,8 +3,8 @@
 use crate::error::{Result, quoted};
 use crate::hash::keyed_fraction;
 use crate::rows::Rows;
-use crate::spec::SplitSpec;
 use crate::split::Split;
+use undertone_settings::SplitSpec;
 
 /// Decides the partition of a row from the row alone, so that sources can be streamed.
 #[derive(Debug, Clone)]

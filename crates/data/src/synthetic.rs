@@ -10,8 +10,8 @@ pub(crate) use process::{Process, UserTraits};
 use crate::error::Result;
 use crate::random::Stream;
 use crate::rows::{OnRows, Rows};
-use crate::spec::SyntheticSource;
-use crate::time::NO_TIME;
+use undertone_settings::SyntheticSource;
+use undertone_settings::time::NO_TIME;
 
 /// The process and the users drawn from it.
 #[derive(Debug)]

@@ -17,14 +17,15 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, Tokenizer};
 
+use crate::columns::Keys;
 use crate::error::{DataError, Result, invalid, no_text};
 use crate::file;
 use crate::made_from::{self, FileRecord, MadeFromPeople, people_of};
 use crate::path::expand;
 use crate::progress::{Progress, Stage};
 use crate::source::read_texts;
-use crate::spec::{Keys, name_of_text};
 use pieces::PieceCounts;
+use undertone_settings::name_of_source;
 use undertone_text::SpecialIds;
 
 /// The algorithm by which a tokenizer cuts words.
@@ -119,7 +120,7 @@ pub fn train_tokenizer(
         let path = expand("SOURCE", source, Path::new(""))?;
         let recorded = FileRecord::not_private(&path)?;
         people.extend(
-            people_of(recorded, declared_public, || name_of_text(source))
+            people_of(recorded, declared_public, || name_of_source(source))
                 .into_iter()
                 .flatten(),
         );

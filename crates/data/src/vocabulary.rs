@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use undertone_text::{TextError, Vocab, VocabProvenance};
+use undertone_text::{TextError, Vocab};
 
 use crate::error::{DataError, Place, Result, bad_value, empty};
 use crate::file;
 use crate::limits::MAX_VOCABULARY_BYTES;
 use crate::path::expand;
-use crate::spec::{CorpusSpec, VocabularySpec};
+use undertone_settings::{CorpusSpec, VocabularySpec};
 
 /// Reads a list of words of at most 64 MiB: one word per line, most frequent first.
 ///
@@ -74,37 +74,23 @@ fn in_file(path: &Path, error: TextError) -> DataError {
     }
 }
 
-impl CorpusSpec {
-    /// The words or tokens of the file that the specification names, relative to `base_dir`; `None` where a run counts its words. No text
-    /// of the corpus is opened.
-    ///
-    /// # Errors
-    /// Those of [`read_words`] and [`read_tokenizer`]; a variable in the path that is not set.
-    pub fn vocabulary_in_file(&self, base_dir: &Path) -> Result<Option<Vocab>> {
-        let place = |path: &str| expand("data.vocabulary.path", path, base_dir);
-        let found = match &self.vocabulary {
-            Some(VocabularySpec::File { path } | VocabularySpec::Private { path }) => {
-                Some(read_words(&place(path)?)?)
-            }
-            Some(VocabularySpec::Tokenizer { path, bos, eos }) => {
-                Some(read_tokenizer(&place(path)?, bos.as_deref(), eos.as_deref())?)
-            }
-            Some(VocabularySpec::PublicCorpus { .. } | VocabularySpec::TrainingData { .. }) | None => None,
-        };
-        Ok(found.map(|vocab| vocab.with_rule(self.words)))
-    }
-
-    /// The origin of the words, as far as the specification says it.
-    #[must_use]
-    pub fn vocabulary_provenance(&self) -> VocabProvenance {
-        match &self.vocabulary {
-            Some(VocabularySpec::File { .. } | VocabularySpec::Tokenizer { .. }) => VocabProvenance::File,
-            Some(VocabularySpec::Private { .. }) => VocabProvenance::Private,
-            Some(VocabularySpec::PublicCorpus { .. }) => VocabProvenance::PublicCorpus,
-            Some(VocabularySpec::TrainingData { .. }) => VocabProvenance::TrainingData,
-            None => VocabProvenance::Synthetic,
+/// The words or tokens of the file that the settings of a corpus name, relative to `base`; `None` where a run counts its words. No text
+/// of the corpus is opened.
+///
+/// # Errors
+/// Those of [`read_words`] and [`read_tokenizer`]; a variable in the path that is not set.
+pub fn vocabulary_in_file(spec: &CorpusSpec, base: &Path) -> Result<Option<Vocab>> {
+    let place = |path: &str| expand("data.vocabulary.path", path, base);
+    let found = match &spec.vocabulary {
+        Some(VocabularySpec::File { path } | VocabularySpec::Private { path }) => {
+            Some(read_words(&place(path)?)?)
         }
-    }
+        Some(VocabularySpec::Tokenizer { path, bos, eos }) => {
+            Some(read_tokenizer(&place(path)?, bos.as_deref(), eos.as_deref())?)
+        }
+        Some(VocabularySpec::PublicCorpus { .. } | VocabularySpec::TrainingData { .. }) | None => None,
+    };
+    Ok(found.map(|vocab| vocab.with_rule(spec.words)))
 }
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ use crate::progress::{Progress, Stage};
 use crate::random::Stream;
 use crate::rows::{Rows, number};
 use crate::source::Source;
-use crate::spec::CorpusSpec;
 use crate::split::Split;
 use crate::splitter::{Splitter, assign};
+use undertone_settings::CorpusSpec;
 use undertone_text::WordRule;
 
 impl WordVotes {
@@ -188,8 +188,8 @@ fn in_order(numbers: HashMap<Box<str>, u32>) -> Vec<Box<str>> {
 mod tests {
     use super::*;
     use crate::private_vocab::UNIT;
-    use crate::time::NO_TIME;
     use proptest::prelude::*;
+    use undertone_settings::time::NO_TIME;
 
     fn votes(texts: &[(&str, &str)], max: u32) -> WordVotes {
         let mut rows = Rows::default();

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use undertone_aggregation::{ModularVec, NonFinite, Wiped};
-use undertone_local::{LocalError, LocalTask, LocalWorker, UserSeeds};
+use undertone_aggregation::{ModularVec, NonFinite, UserSeeds, Wiped};
+use undertone_local::{LocalError, LocalTask, LocalWorker};
 use undertone_mechanisms::NoiseKey;
 use undertone_models::{ModelError, ModelSpec, SequenceModel, weights};
 use undertone_protocol::Digest32;

@@ -73,8 +73,8 @@ pub use predict::{Evaluation, Prediction, Predictor};
 pub use settings::{DeviceSettings, FloorSettings, KeyList, NeighbourKind, SecAggFloors, ServiceKeys, key};
 pub use shared::Shared;
 pub use stage::Stage;
-pub use undertone_aggregation::Wiped;
 #[cfg(feature = "simulation")]
-pub use undertone_local::UserSeeds;
+pub use undertone_aggregation::UserSeeds;
+pub use undertone_aggregation::Wiped;
 pub use watch::Watch;
 pub use wire::{Bytes, Method, Reply, Request};

@@ -5,13 +5,13 @@ mod round;
 
 use serde::Deserialize;
 use undertone_aggregation::{EncodingConfig, UPDATE_LIMIT};
-use undertone_local::{Algorithm, Batching, UserSettings};
 use undertone_models::ModelSpec;
 use undertone_protocol::{
     AggregationRule, Blob, Digest32, Label, Plan, Signed, SumMode, TaskKind, TrustedKeys, clip_rule,
     digest_of, limits, read,
 };
 use undertone_secagg::{Terms, ThreatModel};
+use undertone_settings::{Algorithm, Batching, UserSettings};
 use undertone_text::{TextRules, WordRule};
 
 use crate::error::Refusal;

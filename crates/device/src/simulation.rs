@@ -1,7 +1,6 @@
 //! Jobs of simulated devices: seeds and updates that are given, not drawn and trained.
 
-use undertone_aggregation::Wiped;
-use undertone_local::UserSeeds;
+use undertone_aggregation::{UserSeeds, Wiped};
 
 use crate::job::{Job, JobError, SessionSeeds, Trained};
 

@@ -49,7 +49,8 @@ pub(crate) fn parted<'e>(examples: Vec<&'e [u32]>, one_in: u64) -> (Vec<&'e [u32
 
 #[cfg(test)]
 mod tests {
-    use undertone_data::{Corpus, CorpusSpec, NoProgress, Split};
+    use undertone_data::{Corpus, NoProgress, Split};
+    use undertone_settings::CorpusSpec;
 
     use super::*;
 

@@ -1,7 +1,8 @@
 //! The models and algorithms that the engine trains, and the errors of all others.
 
-use undertone_local::{Algorithm, LocalError, UserSettings};
+use undertone_local::LocalError;
 use undertone_models::ModelSpec;
+use undertone_settings::{Algorithm, SettingsError, UserSettings};
 
 /// The families of models that the engine trains, for errors.
 const FAMILIES: &str = "`dplm`, `stackoverflow` or `cifg`";
@@ -28,9 +29,5 @@ pub(crate) fn unknown_family(spec: &ModelSpec) -> LocalError {
 
 /// The error of a setting that training on a GPU does not know.
 pub(crate) fn unusable(key: &str, expected: &str, got: &str) -> LocalError {
-    LocalError::Setting {
-        key: key.to_owned(),
-        expected: format!("{expected} on a GPU"),
-        got: got.to_owned(),
-    }
+    SettingsError::invalid(key, format!("{expected} on a GPU"), got).into()
 }

@@ -7,10 +7,11 @@ use bytemuck::{cast_slice, cast_slice_mut};
 use undertone_aggregation::{AggregationError, Bound, ClipReport, NonFinite};
 use undertone_gpu_sum::{GpuError, UnitSlots};
 use undertone_local::{
-    Algorithm, Batching, CohortText, Engine, EngineError, EngineTimes, LocalError, LocalOutcome, LocalTask,
-    Steps, UpdateSink, UserBatches, UserSettings, Work,
+    CohortText, Engine, EngineError, EngineTimes, LocalError, LocalOutcome, LocalTask, Steps, UpdateSink,
+    UserBatches, Work,
 };
 use undertone_models::{ModelError, ModelSpec, PackedBatch, SequenceModel, StateMode};
+use undertone_settings::{Algorithm, Batching, UserSettings};
 
 use crate::call::Kernel;
 use crate::check::{check, unusable};
@@ -21,7 +22,7 @@ use crate::recurrent::{Recurrent, Shape};
 use crate::table::Table;
 
 /// The largest number of users that are trained at once: a grid of CUDA has no more rows.
-pub const MAX_SLOTS: usize = 65_535;
+pub const MAX_SLOTS: usize = undertone_settings::EngineConfig::MAX_USERS;
 
 /// The users that an engine has memory for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub struct Capacity {
 /// ```
 /// use undertone_gpu_sum::Emulator;
 /// use undertone_gpu::{Capacity, GpuEngine};
-/// use undertone_local::UserSettings;
+/// use undertone_settings::UserSettings;
 /// use undertone_models::ModelSpec;
 ///
 /// let spec = ModelSpec::Cifg { cells: 8, embedding: 4, projection: 4, tied: true };

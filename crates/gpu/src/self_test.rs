@@ -2,13 +2,11 @@
 
 use std::sync::Mutex;
 
-use undertone_aggregation::{AggregationError, Clipping, NonFinite};
+use undertone_aggregation::{AggregationError, Clipping, MicrobatchOutcome, NonFinite};
 use undertone_gpu_sum::{Emulator, GpuError};
-use undertone_local::{
-    Algorithm, Batching, CohortText, Engine, LocalError, LocalOutcome, LocalTask, MicrobatchOutcome,
-    UpdateSink, UserSettings, Work,
-};
+use undertone_local::{CohortText, Engine, LocalError, LocalOutcome, LocalTask, UpdateSink, Work};
 use undertone_models::ModelSpec;
+use undertone_settings::{Algorithm, Batching, UserSettings};
 use undertone_text::SpecialIds;
 
 use crate::engine::{Capacity, GpuEngine};

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use proptest::prelude::*;
-use undertone_aggregation::{Clipping, NonFinite};
+use undertone_aggregation::{Clipping, MicrobatchOutcome, NonFinite};
 use undertone_gpu_sum::{Emulator, GpuError, Machine, Span, Word};
 use undertone_local::{
-    CohortText, CpuEngine, Engine, LocalError, LocalOutcome, LocalTask, MicrobatchOutcome, UpdateSink,
-    UserBatches, UserSettings, Work,
+    CohortText, CpuEngine, Engine, LocalError, LocalOutcome, LocalTask, UpdateSink, UserBatches, Work,
 };
 use undertone_models::{ModelSpec, SequenceModel};
+use undertone_settings::UserSettings;
 use undertone_text::SpecialIds;
 
 use crate::call::{Call, Kernel, count, product};

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use undertone_aggregation::{AggregationError, GpuPart, Wiped};
+use undertone_aggregation::{AggregationError, GpuPart, MicrobatchOutcome, Wiped};
 use undertone_models::SequenceModel;
 
 use crate::error::{LocalError, Result};
-use crate::settings::UserSettings;
-use crate::update::{LocalOutcome, LocalTask, LocalWorker, MicrobatchOutcome};
+use crate::update::{LocalOutcome, LocalTask, LocalWorker};
 use crate::workers::on_threads;
+use undertone_settings::UserSettings;
 
 /// The text of the users of a round. Users are known by their place, from 0, and by nothing else.
 pub trait CohortText: Sync {

@@ -4,12 +4,10 @@
 //!
 //! | item | what it holds |
 //! |---|---|
-//! | [`UserSettings`], [`Algorithm`], [`Batching`], [`BatchShape`] | the table `[user_update]` of a run file |
 //! | [`LocalTask`], [`LocalWorker`], [`LocalOutcome`] | the work of one user in one round |
 //! | [`UserBatches`], [`Steps`] | the examples that a user trains on in one round, and the local steps over them |
 //! | [`batch`] | the examples of one user as batches |
 //! | [`Engine`], [`CpuEngine`], [`UpdateSink`] | the seam to the machine that computes updates |
-//! | [`UserSeeds`] | the secrets of a user in a round |
 //! | [`on_threads`] | one thread per worker |
 //!
 //! # Notes
@@ -19,19 +17,14 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
-mod bits;
 mod engine;
 mod error;
-mod seeds;
-mod settings;
 mod update;
 mod user_batches;
 mod workers;
 
 pub use engine::{CohortText, CpuEngine, Engine, EngineError, EngineTimes, UpdateSink, Work, check_units};
 pub use error::{LocalError, Result};
-pub use seeds::UserSeeds;
-pub use settings::{Algorithm, BatchShape, Batching, UserSettings};
-pub use update::{CLIP_MARGIN, LocalOutcome, LocalTask, LocalWorker, MicrobatchOutcome, UserOutcome};
+pub use update::{LocalOutcome, LocalTask, LocalWorker};
 pub use user_batches::{Steps, UserBatches};
 pub use workers::on_threads;

@@ -4,17 +4,14 @@ mod examples;
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-use undertone_aggregation::{Added, ClipReport, Clipping, NonFinite, ParamLayout};
+use undertone_aggregation::{Added, ClipReport, Clipping, NonFinite, ParamLayout, UserOutcome};
 use undertone_models::{SequenceModel, SequenceWorker};
 use undertone_text::SpecialIds;
 
 use crate::batch;
-use crate::error::{LocalError, Result};
-use crate::settings::{Algorithm, BatchShape, FEDSGD_CHUNK, UserSettings};
+use crate::error::Result;
 use crate::user_batches::UserBatches;
-
-pub use examples::{CLIP_MARGIN, MicrobatchOutcome};
+use undertone_settings::{Algorithm, BatchShape, FEDSGD_CHUNK, SettingsError, UserSettings};
 
 /// The training of one user, before the sum has bounded the update; the update itself is in the worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,30 +51,6 @@ impl LocalOutcome {
             below: estimate.map(|limit| norm <= limit),
         }
     }
-}
-
-/// The contribution of one user to a sum.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct UserOutcome {
-    /// `w_k`.
-    #[serde(with = "crate::bits")]
-    pub weight: f64,
-    /// Number of examples drawn for the round.
-    pub examples: usize,
-    /// Number of target tokens trained on, over all local epochs.
-    pub tokens: u64,
-    /// Sum of the training loss over those tokens.
-    #[serde(with = "crate::bits")]
-    pub loss_sum: f64,
-    /// Norm of the update before its last projection.
-    #[serde(with = "crate::bits")]
-    pub norm: f64,
-    /// `true` if that projection changed it.
-    pub clipped: bool,
-    /// `true` if the update was not finite, so that the zero vector was added.
-    pub discarded: bool,
-    /// `true` if the norm is at most [`LocalTask::estimate`], where there is one.
-    pub below: Option<bool>,
 }
 
 /// Tokens, the sum of their loss, and the last projection.
@@ -191,11 +164,12 @@ impl LocalWorker {
             Algorithm::FedAvg => self.fedavg(batches, task),
             Algorithm::FedSgd => self.fedsgd(batches.examples(), task),
             Algorithm::Uls => self.uls(batches.examples(), task),
-            Algorithm::Els => Err(LocalError::setting(
+            Algorithm::Els => Err(SettingsError::invalid(
                 "user_update.algorithm",
                 "an algorithm with an update of one user",
                 "els",
-            )),
+            )
+            .into()),
         };
         let discarded = match &trained {
             Err(error) => task.non_finite == NonFinite::Zero && error.is_overflow(),

@@ -10,7 +10,7 @@ use undertone_models::{PackedBatch, StateMode};
 use undertone_text::SpecialIds;
 
 use crate::batch;
-use crate::settings::{Batching, UserSettings};
+use undertone_settings::{Batching, UserSettings};
 
 /// The examples of one user for one round, drawn and ordered by the user's seed.
 ///

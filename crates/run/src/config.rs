@@ -10,16 +10,17 @@ mod validate;
 
 use std::path::{Path, PathBuf};
 
-pub use crate::engine::{EngineConfig, Precision};
 use serde::{Deserialize, Serialize};
 pub use undertone_data::EosTargets;
-use undertone_data::{Corpus, CorpusSpec, Partition, Split};
+use undertone_data::{Corpus, Partition, Split};
 use undertone_models::ModelSpec;
+use undertone_settings::EngineConfig;
+use undertone_settings::{CorpusSpec, UserSettings};
 
 use undertone_coordinator::plan::LaneSize;
 use undertone_coordinator::task::{
     AggregationConfig, ClipConfig, CohortConfig, EstimateConfig, EstimatorConfig, ParticipationConfig,
-    PrivacyConfig, SchedulePoint, ServerConfig, TaskConfig, UserSettings,
+    PrivacyConfig, SchedulePoint, ServerConfig, TaskConfig,
 };
 
 pub(crate) use load::is_of_session;

@@ -22,13 +22,13 @@ use crate::config::{EvaluationConfig, EvaluationSplit, RunConfig, RunFile};
 use crate::error::{Result, RunError};
 use crate::evaluate::{EvaluationSet, UserCounts};
 use crate::files::JsonLines;
-use crate::initial_model;
 use crate::metrics::Metrics;
 use crate::metrics::StartRecord;
 use crate::observer::Observer;
 use crate::plan_inputs::trained_model;
 use crate::ranks::{OneProcess, Ranks};
 use crate::sweep_statement::SweepStatement;
+use crate::{engine, initial_model};
 use undertone_coordinator::cohorts::Cohorts;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::participation::ParticipationKey;
@@ -166,7 +166,7 @@ pub fn train_as_leader(
 
 fn check_start(config: &RunConfig) -> Result<()> {
     config.validate()?;
-    config.engine.check_start(&config.task)
+    engine::check_start(config.engine, &config.task)
 }
 
 fn train_in(

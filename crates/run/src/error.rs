@@ -302,6 +302,9 @@ pub enum RunError {
     /// An error of the corpus.
     #[error(transparent)]
     Data(#[from] undertone_data::DataError),
+    /// An error of the engine that trains users.
+    #[error(transparent)]
+    Engine(undertone_local::LocalError),
     /// A line of a file of the run directory is not one that a run writes.
     #[error("{file}, line {line}: expected {expected}: {message}")]
     Line {
@@ -384,8 +387,20 @@ by_the_coordinator!(
     undertone_coordinator::participation::Violation,
     undertone_accounting::AccountingError,
     undertone_aggregation::AggregationError,
-    undertone_local::LocalError,
     undertone_mechanisms::MechanismError,
     undertone_models::ModelError,
     undertone_secagg::SecAggError,
+    undertone_settings::SettingsError,
 );
+
+impl From<undertone_local::LocalError> for RunError {
+    fn from(error: undertone_local::LocalError) -> Self {
+        use undertone_local::LocalError;
+        match error {
+            LocalError::Setting(error) => error.into(),
+            LocalError::Model(error) => error.into(),
+            LocalError::Aggregation(error) => error.into(),
+            other => Self::Engine(other),
+        }
+    }
+}

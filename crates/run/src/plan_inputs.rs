@@ -8,12 +8,13 @@ use undertone_accounting::Delta;
 use undertone_coordinator::kept_examples;
 use undertone_coordinator::outlet::declared_examples;
 use undertone_coordinator::plan::{Begun, Population, PrivacyPlan, VocabularyCost};
-use undertone_coordinator::task::{Algorithm, TaskConfig, UserSettings};
+use undertone_coordinator::task::TaskConfig;
 use undertone_coordinator::trainings::{Training, check};
-use undertone_data::{CorpusSpec, FileRecord, PrivateVocabulary, Vocab, VocabularySpec};
+use undertone_data::{FileRecord, PrivateVocabulary, Vocab};
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_models::{Loaded, ModelSpec, SequenceModel};
 use undertone_present::numbers::hex;
+use undertone_settings::{Algorithm, CorpusSpec, UserSettings, VocabularySpec};
 
 use crate::config::RunConfig;
 use crate::error::{Result, RunError};

@@ -79,7 +79,7 @@ fn pretrain_in(
     let config = &file.config;
     let corpus = directory.open_corpus(&config.data, &file.base, observer)?;
     // The text of a pre-training is public on the word of the caller, unless its own record says otherwise.
-    let corpus = match config.data.source.record(&file.base)? {
+    let corpus = match undertone_data::record_of_source(&config.data.source, &file.base)? {
         Some(_) => corpus,
         None => corpus.with_public_text(),
     };
@@ -144,7 +144,7 @@ impl<'a> Pretraining<'a> {
             }
             false => None,
         };
-        let from_people = config.data.source.record(base)?.is_some();
+        let from_people = undertone_data::record_of_source(&config.data.source, base)?.is_some();
         let source = match &checkpoint {
             Some(_) => SourceName::of(inputs.directory.path(), &config.data)?,
             None => inputs.directory.source_name(&config.data)?,
@@ -160,7 +160,7 @@ impl<'a> Pretraining<'a> {
             Some(checkpoint) => JsonLines::open(&metrics_file, checkpoint.state.metrics_bytes)?,
             None => {
                 let own = &source.public;
-                let places = config.data.source.places(base)?;
+                let places = undertone_data::places_of(&config.data.source, base)?;
                 let local = LocalSources::of_start(base, config.initial_model.as_deref(), None)?;
                 local.rename(&mut trainings, own, &places);
                 local.write(inputs.directory.path(), own, places)?;

@@ -117,7 +117,7 @@ fn read<T: DeserializeOwned>(bytes: &[u8], rank: usize, mut due: BTreeSet<usize>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use undertone_local::{MicrobatchOutcome, UserOutcome};
+    use undertone_aggregation::{MicrobatchOutcome, UserOutcome};
 
     #[test]
     fn outcomes_come_back_with_all_bits() {

@@ -5,7 +5,8 @@ pub(crate) mod live;
 use serde::{Deserialize, Serialize};
 use undertone_accounting::Adjacency;
 use undertone_coordinator::sampling::Sampling;
-use undertone_coordinator::task::{Algorithm, TaskConfig};
+use undertone_coordinator::task::TaskConfig;
+use undertone_settings::Algorithm;
 
 /// The contributions that stand in the audited slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -17,8 +17,9 @@ use undertone_coordinator::head::{CloseError, RunHead};
 use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::kept_examples;
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
-use undertone_coordinator::task::{Algorithm, ClipConfig};
+use undertone_coordinator::task::ClipConfig;
 use undertone_models::weights;
+use undertone_settings::Algorithm;
 
 use crate::checkpoint::store::{FileStore, RunStore};
 use crate::checkpoint::{self, State};

@@ -7,10 +7,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::sampling::Sampling;
 use undertone_coordinator::task::{
-    Algorithm, Batching, ClipConfig, CohortConfig, EstimatorConfig, ParticipationConfig, PrivacyConfig,
-    SchedulePoint, ServerConfig, TaskConfig, UserSettings, at_least_one,
+    ClipConfig, CohortConfig, EstimatorConfig, ParticipationConfig, PrivacyConfig, SchedulePoint,
+    ServerConfig, TaskConfig, at_least_one,
 };
 use undertone_models::{ExternalTensor, ModelSpec};
+use undertone_settings::{Algorithm, Batching, UserSettings};
 
 use crate::config::{CheckpointConfig, parse_as};
 use crate::error::{Result, RunError};

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use undertone_aggregation::{Bound, BoundedSum, Clipping, NonFinite, ParamLayout};
 use undertone_coordinator::head::Opened;
 use undertone_data::Partition;
-use undertone_local::{CohortText, LocalTask, UserSettings};
+use undertone_local::{CohortText, LocalTask};
+use undertone_settings::UserSettings;
 use undertone_text::SpecialIds;
 
 use crate::error::Result;

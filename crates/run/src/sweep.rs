@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use undertone_data::{Corpus, CorpusSpec, EosTargets, Split, SplitSpec, VocabularySpec};
+use undertone_data::{Corpus, EosTargets, Split};
+use undertone_settings::{CorpusSpec, SplitSpec, VocabularySpec};
 
 use crate::config::RunFile;
 use crate::driver::CorpusProgress;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::plan::{PrivacyPlan, SecretNumber, SelectionCost};
-use undertone_data::{SourceSpec, VocabularySpec};
+use undertone_settings::{SourceSpec, VocabularySpec};
 
 use crate::config::public::public;
 use crate::config::{RunConfig, RunFile};

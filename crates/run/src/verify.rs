@@ -36,7 +36,8 @@ use undertone_coordinator::plan::{Population, PrivacyPlan, StartCost};
 use undertone_coordinator::privacy_report::{Claims, FOLLOWS_THE_ENCODING};
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEnd, LedgerEntry};
 use undertone_coordinator::task::{TaskConfig, TaskFile};
-use undertone_data::{FileRecord, Vocab, VocabProvenance, VocabularySpec};
+use undertone_data::{FileRecord, Vocab, VocabProvenance};
+use undertone_settings::VocabularySpec;
 
 use self::guarantee::Recomputed;
 use self::same::{Precision, differences};

@@ -3,13 +3,15 @@
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::bail;
-use undertone_aggregation::{AggregationError, Bound, BoundedSum, Clipping, GpuPart, GpuUnits, NonFinite};
+use undertone_aggregation::{
+    AggregationError, Bound, BoundedSum, Clipping, GpuPart, GpuUnits, MicrobatchOutcome, NonFinite,
+};
 use undertone_gpu::{Capacity, GpuEngine, Trainer};
 use undertone_local::{
-    Algorithm, Batching, CohortText, Engine, LocalError, LocalOutcome, LocalTask, MicrobatchOutcome,
-    UpdateSink, UserSettings, Work, check_units,
+    CohortText, Engine, LocalError, LocalOutcome, LocalTask, UpdateSink, Work, check_units,
 };
 use undertone_models::{ModelSpec, SequenceModel};
+use undertone_settings::{Algorithm, Batching, UserSettings};
 use undertone_text::SpecialIds;
 
 use crate::Arguments;

@@ -15,7 +15,8 @@ use parquet::file::properties::WriterProperties;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use serde_json::{Value, json};
-use undertone_data::{GroupOptions, Grouped, NoProgress, SourceSpec, StreamOptions, TableSource, group};
+use undertone_data::{GroupOptions, Grouped, NoProgress, StreamOptions, group};
+use undertone_settings::{SourceSpec, TableSource};
 
 use crate::bench::usage::{cpu_time, peak_rss_mb};
 

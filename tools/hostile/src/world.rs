@@ -8,14 +8,15 @@ use arrow_ipc::writer::{FileWriter, StreamWriter};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use undertone_accounting::{Delta, Epsilon};
 use undertone_data::{
-    CsvSource, Dialect, GroupOptions, ImportOptions, NoProgress, PrivateSelection, SourceSpec, TokenizerKind,
-    WordVotes, group, import, train_tokenizer,
+    GroupOptions, ImportOptions, NoProgress, PrivateSelection, TokenizerKind, WordVotes, group, import,
+    train_tokenizer,
 };
 use undertone_mechanisms::NoiseKey;
 use undertone_run::config::RunFile;
 use undertone_run::export::{ExportOptions, Layout, export};
 use undertone_run::metrics::RoundRecord;
 use undertone_run::{Observer, RunOptions, Silent};
+use undertone_settings::{CsvSource, Dialect, SourceSpec};
 
 /// Folder of run directories.
 pub(crate) const RUNS: &str = "runs";

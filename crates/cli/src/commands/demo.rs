@@ -8,7 +8,7 @@ use anyhow::Context;
 use serde::Serialize;
 use undertone_coordinator::record::LedgerLine;
 use undertone_coordinator::task::Seeding;
-use undertone_data::{Corpus, CorpusSpec, EosTargets, NoProgress, Split};
+use undertone_data::{Corpus, EosTargets, NoProgress, Split};
 use undertone_device::{Limits, Neighbours, PolicyFloors, Setup};
 use undertone_fleet::{Enrolment, Fleet, FleetConfig, OverHttp};
 use undertone_operate::host::{Host, HostConfig};
@@ -28,6 +28,7 @@ use undertone_service::metrics::Curve;
 use undertone_service::room::Shared;
 use undertone_service::server::Service;
 use undertone_service::task::{Task, create};
+use undertone_settings::CorpusSpec;
 use undertone_store::{TaskId, TaskRow};
 
 use super::train;

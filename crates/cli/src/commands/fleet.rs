@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use undertone_coordinator::task::{IdentityLevel, Seeding, TaskFile, TaskVocabulary};
-use undertone_data::{Corpus, CorpusSpec, NoProgress, SpecialIds, Split, read_words};
+use undertone_data::{Corpus, NoProgress, SpecialIds, Split, read_words};
 use undertone_device::{Limits, Method, Neighbours, PolicyFloors, Request, Setup, Transport};
 use undertone_fleet::{
     Always, Availability, Enrolment, Faults, Fleet, FleetConfig, Malicious, OverHttp, RunEnd, Trace,
@@ -20,6 +20,7 @@ use undertone_operate::admin::{Answer, Operation, PublicKeys};
 use undertone_protocol::{
     Board, Label, PROTOCOL_HEADER, Signed, TaskState, TrustedKeys, limits, read as read_message,
 };
+use undertone_settings::CorpusSpec;
 
 use super::operator::{Missing, perform, unexpected};
 use super::train::start_threads;

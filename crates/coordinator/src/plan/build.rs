@@ -16,9 +16,9 @@ use crate::error::{CoordinatorError, Result};
 use crate::participation::policy::{Enforcement, Policy};
 use crate::sampling::Sampling;
 use crate::task::{
-    AccountantName, Algorithm, ClipConfig, CohortSize, EstimatorConfig, MechanismConfig, PrivacyConfig,
-    TaskConfig,
+    AccountantName, ClipConfig, CohortSize, EstimatorConfig, MechanismConfig, PrivacyConfig, TaskConfig,
 };
+use undertone_settings::Algorithm;
 
 /// The part of delta that calibration leaves to the sampler's distance from ideal noise, which needs far less.
 const SAMPLER_FRACTION: f64 = 1e-9;

@@ -6,8 +6,9 @@ use undertone_mechanisms::Workload;
 use super::PrivacyPlan;
 use crate::error::Result;
 use crate::sampling::Sampling;
-use crate::task::{Algorithm, TaskConfig};
+use crate::task::TaskConfig;
 use undertone_present::numbers::{grouped, number, upper_bound};
+use undertone_settings::Algorithm;
 
 /// A run of a smaller reach gets a warning.
 ///

@@ -1,11 +1,12 @@
 //! The demands of `cohort.sampling = "check_in"` on the other tables: a service learns neither the examples nor the weights of
 //! its users, and its guarantee rests on a participation schema alone.
 
-use super::{Algorithm, ClipConfig, DropoutConfig, SumName, TaskConfig};
+use super::{ClipConfig, DropoutConfig, SumName, TaskConfig};
 use crate::error::check::{exclude, require};
 use crate::error::{CoordinatorError, Result};
 use crate::participation::policy::Enforcement;
 use crate::sampling::Sampling;
+use undertone_settings::Algorithm;
 
 impl TaskConfig {
     /// Checks that the other tables fit devices that check in.

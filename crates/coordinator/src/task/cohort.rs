@@ -1,8 +1,9 @@
 //! `[cohort]`: the sampling of a round, and its size.
 
 use serde::{Deserialize, Serialize};
+use undertone_settings::Algorithm;
 
-use super::{Algorithm, TaskConfig};
+use super::TaskConfig;
 use crate::error::check::{at_least_one, positive, require};
 use crate::error::{CoordinatorError, Result};
 use crate::participation::timers::TimersConfig;

@@ -1,6 +1,6 @@
 //! The demands of example-level sampling on the other tables of a run file.
 
-use undertone_local::Algorithm;
+use undertone_settings::Algorithm;
 
 use super::{AccountantName, ClipConfig, TaskConfig};
 use crate::error::check::{exclude, require};

@@ -1,12 +1,13 @@
 //! `[privacy.mechanism]` and `[participation]`: noise that is correlated over the rounds, and the schema that bounds it.
 
 use std::path::PathBuf;
+use undertone_settings::Algorithm;
 
 use serde::{Deserialize, Serialize};
 use undertone_mechanisms::Objective;
 use undertone_mechanisms::optimize::Kind;
 
-use super::{AccountantName, Algorithm, ClipConfig, PrivacyConfig, TaskConfig};
+use super::{AccountantName, ClipConfig, PrivacyConfig, TaskConfig};
 use crate::error::check::{apart, at_least_one, exclude, require};
 use crate::error::{CoordinatorError, Result};
 use crate::participation::policy::Enforcement;

@@ -1,8 +1,9 @@
 //! The checks of a run file that its types do not make: ranges, and keys that need or exclude each other.
 
 use undertone_models::ModelSpec;
+use undertone_settings::{Algorithm, Batching};
 
-use super::{Algorithm, Batching, ClipConfig, EstimatorConfig, OptimizerConfig, ServerConfig, TaskConfig};
+use super::{ClipConfig, EstimatorConfig, OptimizerConfig, ServerConfig, TaskConfig};
 use crate::error::check::{apart, at_least_one, below_one, open_unit, positive, require};
 use crate::error::{CoordinatorError, Result};
 

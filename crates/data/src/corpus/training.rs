@@ -23,7 +23,8 @@ impl Corpus {
     ///
     /// # Example
     /// ```
-    /// use undertone_data::{Corpus, CorpusSpec, NoProgress, SourceSpec, Split, SyntheticSource};
+    /// use undertone_data::{Corpus, NoProgress, Split};
+    /// use undertone_settings::{CorpusSpec, SourceSpec, SyntheticSource};
     ///
     /// let folder = tempfile::tempdir()?;
     /// let source = SourceSpec::Synthetic(SyntheticSource { users: 20, ..SyntheticSource::default() });

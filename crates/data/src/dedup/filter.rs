@@ -20,7 +20,7 @@ use crate::source::csv::records::Records;
 use crate::source::lines::Lines;
 use crate::source::parquet::Opened;
 use crate::source::{coded, files};
-use crate::spec::Dialect;
+use undertone_settings::Dialect;
 
 /// Returns the rows copied. The file appears when it is whole.
 pub(super) fn copy(from: &Path, removed: &Removed, to: &Path, overwrite: bool) -> Result<u64> {

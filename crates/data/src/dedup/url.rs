@@ -1,10 +1,11 @@
 //! Documents that come from where private ones come from.
 
 use std::collections::HashSet;
+use undertone_settings::SettingsError;
 
 use super::DedupSource;
 use super::minhash::hash_bytes;
-use crate::error::{DataError, Result, invalid};
+use crate::error::{Result, invalid};
 
 /// URLs of private documents, by hash, and whole hosts.
 #[derive(Debug)]
@@ -31,10 +32,9 @@ impl UrlFilter {
             };
         }
         if public.url.is_none() {
-            return Err(DataError::MissingSetting {
-                key: "url",
-                expected: "the name of the URL column of the public corpus".to_owned(),
-            });
+            return Err(
+                SettingsError::missing("url", "the name of the URL column of the public corpus").into(),
+            );
         }
         Ok(Some(UrlFilter {
             private: HashSet::new(),

@@ -1,5 +1,6 @@
 //! Grouping a source by user, in bounded memory.
 
+use crate::made_from::people_of_source;
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -10,9 +11,9 @@ use super::manifest::GroupedManifest;
 use crate::error::Result;
 use crate::progress::{Progress, Stage};
 use crate::source::Source;
-use crate::spec::{CorpusSpec, SourceSpec, SplitSpec};
 use crate::splitter::{Splitter, assign};
-use crate::time::NO_TIME;
+use undertone_settings::time::NO_TIME;
+use undertone_settings::{CorpusSpec, SourceSpec, SplitSpec};
 
 /// Options of [`group`].
 #[derive(Debug, Clone)]
@@ -85,7 +86,7 @@ pub(super) fn build(
         overwrite: options.overwrite,
     };
     let mut grouper = Grouper::within(output, &wanted, budget)?;
-    grouper.people = source.people(base_dir, options.public)?;
+    grouper.people = people_of_source(source, base_dir, options.public)?;
     reader.read(&mut |rows, total| {
         let hashes: Vec<u64> = (0..rows.len())
             .into_par_iter()

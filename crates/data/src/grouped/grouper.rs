@@ -14,7 +14,7 @@ use crate::file;
 use crate::made_from::MadeFromPeople;
 use crate::progress::{Progress, Stage};
 use crate::split::Split;
-use crate::time::NO_TIME;
+use undertone_settings::time::NO_TIME;
 
 /// Minimum memory of a [`Grouper`], in bytes.
 pub(super) const MIN_MEMORY: usize = 16 << 20;

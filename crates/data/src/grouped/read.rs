@@ -23,7 +23,7 @@ use crate::error::{DataError, Result, io};
 use crate::rows::Strings;
 use crate::source::parquet::{Batches, Opened, pages};
 use crate::split::Split;
-use crate::time::NO_TIME;
+use undertone_settings::time::NO_TIME;
 
 /// Rows decoded at once.
 const BATCH_ROWS: usize = 1024;

@@ -21,7 +21,7 @@ use super::spill::SpillRow;
 use crate::error::{DataError, Result, io};
 use crate::hash::{Hash, hex};
 use crate::split::Split;
-use crate::time::NO_TIME;
+use undertone_settings::time::NO_TIME;
 
 pub(super) const USER: &str = "user_id";
 pub(super) const TEXT: &str = "text";

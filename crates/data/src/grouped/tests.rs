@@ -7,8 +7,9 @@ use tempfile::TempDir;
 use super::*;
 use crate::error::Result;
 use crate::progress::NoProgress;
-use crate::spec::{SourceSpec, TableSource};
 use crate::split::Split;
+use undertone_settings::CorpusSpec;
+use undertone_settings::{SourceSpec, TableSource};
 
 /// 4000 rows of 299 users in no order; the user of number 5 has a third of all; times repeat.
 fn rows() -> Vec<(String, i64, String, Split)> {
@@ -407,7 +408,7 @@ fn rows_without_a_time_are_grouped_before_the_others() {
     let folder = TempDir::new().unwrap();
     let rows = "user_id,text,time\na,late,9\na,first,\nb,only,\na,early,3\n";
     fs::write(folder.path().join("rows.csv"), rows).unwrap();
-    let spec: crate::CorpusSpec =
+    let spec: CorpusSpec =
         toml::from_str("source = { kind = \"csv\", path = \"rows.csv\", time = \"time\" }").unwrap();
     let output = folder.path().join("grouped");
     group(&spec.source, folder.path(), &output, &options(false), &NoProgress).unwrap();

@@ -8,8 +8,8 @@ use crate::file::refuse_existing;
 use crate::made_from::people_of;
 use crate::progress::Progress;
 use crate::source::{Source, SqliteSource};
-use crate::spec::{SplitSpec, name_of_text};
 use crate::splitter::Splitter;
+use undertone_settings::{SplitSpec, name_of_source};
 
 /// Reads the rows of a query over an SQLite file and writes them as [`import`](super::import) does.
 ///
@@ -42,7 +42,7 @@ pub fn import_sqlite(
         has_time: source.time.is_some(),
         hashes: !options.keep_user_ids,
         users_hashed: !options.keep_user_ids,
-        people: people_of(None, options.public, || name_of_text(&path)),
+        people: people_of(None, options.public, || name_of_source(&path)),
         origin: path.clone().into_owned(),
     };
     write_users(&Source::Sqlite(source), &plan, output, options, progress)

@@ -32,7 +32,8 @@ const MECHANISM: &str = "weighted-gaussian-set-union";
 /// A run that uses the words and then adds noise of multiplier 2 to one sum, at a delta of 1e-8 in all:
 /// ```
 /// use undertone_accounting::{Accountant, Adjacency, Delta, Event, NoiseMultiplier, Recipe};
-/// # use undertone_data::{CorpusSpec, NoProgress, PrivateSelection, PrivateVocabulary, WordVotes};
+/// # use undertone_data::{NoProgress, PrivateSelection, PrivateVocabulary, WordVotes};
+/// # use undertone_settings::CorpusSpec;
 /// # use undertone_mechanisms::NoiseKey;
 /// # let spec: CorpusSpec = toml::from_str("source = { kind = \"synthetic\", users = 2000 }")?;
 /// # let folder = tempfile::tempdir()?;

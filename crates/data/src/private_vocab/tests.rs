@@ -1,11 +1,11 @@
 //! The selection as a whole: its noise, its threshold, its words and its record.
 
 use std::path::Path;
+use undertone_settings::CorpusSpec;
 
 use undertone_mechanisms::KeyOrigin;
 
 use super::*;
-use crate::CorpusSpec;
 use crate::progress::NoProgress;
 
 fn delta(value: f64) -> Delta {

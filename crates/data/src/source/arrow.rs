@@ -18,13 +18,13 @@ use arrow_ipc::{
 use arrow_schema::{ArrowError, Schema};
 use serde::Deserialize;
 
+use crate::columns::Columns;
 use crate::error::{DataError, Place, Result, bad_value, empty, io, quoted};
 use crate::file::read_bounded;
 use crate::rows::{OnRows, Rows};
 use crate::source::columns::{Wanted, text_bytes};
 use crate::source::files;
 use crate::source::parquet::{ROW_BYTES, max_expanded, too_large};
-use crate::spec::Columns;
 use undertone_text::guard::caught;
 
 /// Maximum size of the description of a message.

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, TimeUnit as Parts};
 
+use crate::columns::Columns;
 use crate::error::{DataError, Place, Result, bad_value, missing_column, quoted};
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::Rows;
-use crate::spec::Columns;
-use crate::time::{NO_TIME, TimeUnit};
 use cells::{is_number, is_text, value_type};
+use undertone_settings::TimeUnit;
+use undertone_settings::time::NO_TIME;
 
 pub(crate) use cells::{Cell, Refused, Unit, text_bytes};
 

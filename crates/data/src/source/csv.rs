@@ -6,14 +6,14 @@ mod tests;
 
 use std::path::Path;
 
+use crate::columns::Columns;
 use crate::error::{DataError, Place, Result, bad_value, empty, quoted};
 use crate::limits::{MAX_LINE_BYTES, MAX_TEXT_BYTES};
 use crate::rows::{OnRows, Rows};
 use crate::source::coded::Coded;
-use crate::spec::{Columns, CsvSource, Dialect};
-use crate::time;
-use crate::time::NO_TIME;
 use records::Records;
+use undertone_settings::time::NO_TIME;
+use undertone_settings::{CsvSource, Dialect, time};
 
 /// Maximum length of the header line.
 const MAX_HEADER_BYTES: usize = 1 << 20;

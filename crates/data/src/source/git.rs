@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::columns::{Columns, Keys};
 use crate::error::{DataError, Place, Result, bad_value, empty, io};
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{OnRows, Rows};
-use crate::spec::{Columns, Keys};
-use crate::time::NO_TIME;
+use undertone_settings::time::NO_TIME;
 
 /// The log of a git repository, read with the `git` program. It can be imported, and is no source of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,11 +5,11 @@
 
 use std::path::Path;
 
+use crate::columns::Columns;
 use crate::error::{DataError, Place, Result, bad_value, quoted};
 use crate::rows::{OnRows, Rows};
 use crate::source::columns::{Cell, Unit};
-use crate::spec::Columns;
-use crate::time::NO_TIME;
+use undertone_settings::time::NO_TIME;
 
 /// The name of a folder whose column is null.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use crate::progress::NoProgress;
     use crate::source::Source;
-    use crate::spec::SourceSpec;
+    use undertone_settings::SourceSpec;
 
     /// Users, texts, times and splits of a folder.
     fn rows(source: &str, base: &Path) -> Result<Vec<(String, String, i64, String)>, DataError> {

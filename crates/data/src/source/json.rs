@@ -9,16 +9,16 @@ mod tests;
 use std::io::Read;
 use std::path::Path;
 
+use crate::columns::Columns;
 use crate::error::{DataError, Place, Result, bad_value, empty, invalid, missing_column, quoted};
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{OnRows, Rows};
 use crate::source::coded::{BYTE_ORDER_MARK, Coded};
-use crate::spec::{Columns, Pointer, not_a_pointer};
-use crate::time;
-use crate::time::NO_TIME;
 use document::{Document, is_cut_off};
 use record::{Field, Found, Record, Wanted, names};
 use scan::Fault;
+use undertone_settings::time::NO_TIME;
+use undertone_settings::{Pointer, time};
 
 /// The kind under which absent texts are counted.
 pub(crate) const NO_TEXT: &str = "rows without the text field, read as empty texts";
@@ -133,7 +133,7 @@ impl Reader<'_> {
         seen: &mut Seen,
         on_rows: &mut OnRows<'_>,
     ) -> Result<()> {
-        let place = records.map(|text| Pointer::parse(text).ok_or_else(|| not_a_pointer(text)));
+        let place = records.map(|text| Pointer::of_records(text));
         document.enter(place.transpose()?.as_ref())?;
         let mut rows = Rows::of_table(self.path, self.columns);
         let mut number = 0;

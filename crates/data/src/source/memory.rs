@@ -6,12 +6,13 @@ use arrow_array::{Array as _, ArrayRef, RecordBatch, RecordBatchReader};
 use arrow_schema::Schema;
 use sha2::{Digest, Sha256};
 
+use crate::columns::Columns;
 use crate::error::{DataError, Result, empty};
 use crate::hash::hex;
 use crate::progress::{Progress, Stage, proceed};
 use crate::rows::{OnRows, Rows};
 use crate::source::columns::Wanted;
-use crate::spec::{Columns, MemorySource, SourceSpec};
+use undertone_settings::{MemorySource, SourceSpec};
 
 /// Rows that are read at a time.
 const ROWS: usize = 4096;
@@ -53,7 +54,7 @@ impl MemoryTable {
     ) -> Result<MemoryTable> {
         let path = Path::new(NAME);
         let given = reader.schema();
-        let wanted = Wanted::find(path, &given, source.columns())?;
+        let wanted = Wanted::find(path, &given, Columns::from(source))?;
         let positions: Vec<usize> = wanted.positions().collect();
         let schema = given.project(&positions).map_err(|error| unreadable(&error))?;
         let (mut batches, mut rows) = (Vec::new(), 0_u64);
@@ -81,7 +82,7 @@ impl MemoryTable {
         };
         let (mut hash, mut done) = (Sha256::new(), 0);
         hash.update(b"undertone table\0");
-        let columns = table.source.columns();
+        let columns = Columns::from(&table.source);
         hash.update([
             u8::from(columns.time.is_some()),
             u8::from(columns.split.is_some()),
@@ -137,7 +138,7 @@ impl MemoryTable {
     /// Reads all rows in order.
     pub(crate) fn read(&self, on_rows: &mut OnRows<'_>) -> Result<()> {
         let path = Path::new(NAME);
-        let columns: Columns<'_> = self.source.columns();
+        let columns: Columns<'_> = Columns::from(&self.source);
         let wanted = Wanted::find(path, &self.schema, columns)?;
         let total = Some(self.source.rows);
         let mut rows = Rows::of_table(path, columns);

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::coded::Coded;
 use super::{csv, json};
+use crate::columns::{Columns, Keys};
 use crate::random::Stream;
-use crate::spec::{Columns, Keys};
 
 type Found = Vec<(String, String)>;
 

@@ -18,10 +18,10 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::file::metadata::RowGroupMetaData;
 
+use crate::columns::Columns;
 use crate::error::{DataError, Result, empty, io};
 use crate::rows::{OnRows, Rows};
 use crate::source::columns::{Wanted, text_bytes as bytes_of_texts};
-use crate::spec::Columns;
 use undertone_text::guard::caught;
 
 /// Maximum size of the description at a file's end.

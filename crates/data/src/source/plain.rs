@@ -1,12 +1,12 @@
 //! Plain text: every line is a row without a user.
 
+use crate::columns::Columns;
 use crate::error::{Place, Result, bad_value, empty};
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{OnRows, Rows};
 use crate::source::coded::Coded;
 use crate::source::lines::Lines;
-use crate::spec::Columns;
-use crate::time::NO_TIME;
+use undertone_settings::time::NO_TIME;
 
 pub(crate) fn read(content: Coded<'_>, columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
     let path = &content.path().to_owned();

@@ -16,13 +16,14 @@ use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, Statement};
 
+use crate::columns::{Columns, Keys};
 use crate::error::{DataError, Place, Result, bad_value, empty, invalid, io, missing_column, quoted};
 use crate::limits::MAX_LINE_BYTES;
 use crate::rows::{OnRows, Rows};
 use crate::source::columns::{Cell, Refused, Unit};
 use crate::source::parquet::{ROW_BYTES, max_expanded, too_large};
-use crate::spec::{Columns, Keys};
-use crate::time::{NO_TIME, TimeUnit};
+use undertone_settings::TimeUnit;
+use undertone_settings::time::NO_TIME;
 
 #[cfg(test)]
 mod tests;

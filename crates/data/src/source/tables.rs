@@ -11,9 +11,9 @@ use arrow_ipc::MetadataVersion;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 
 use super::{arrow, read_columns};
+use crate::columns::{Columns, Keys};
 use crate::error::DataError;
-use crate::spec::{Columns, Keys};
-use crate::time::NO_TIME;
+use undertone_settings::time::NO_TIME;
 
 /// User, text and time of a row.
 type Row = (String, String, Option<i64>);

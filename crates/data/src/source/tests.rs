@@ -14,10 +14,10 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
 use super::read_columns;
+use crate::columns::{Columns, Keys};
 use crate::error::DataError;
 use crate::limits::{MAX_LINE_BYTES, MAX_TEXT_BYTES};
-use crate::spec::{Columns, Keys};
-use crate::time::NO_TIME;
+use undertone_settings::time::NO_TIME;
 
 const COLUMNS: Columns<'static> = Columns {
     user: Some("user_id"),

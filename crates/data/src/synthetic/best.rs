@@ -216,7 +216,7 @@ impl<'a> BestPredictor<'a> {
 mod tests {
     use super::*;
     use crate::random::Stream;
-    use crate::spec::SyntheticSource;
+    use undertone_settings::SyntheticSource;
 
     #[test]
     fn candidates_hold_the_most_probable_word_and_probabilities_sum_to_one() {

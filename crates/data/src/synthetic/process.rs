@@ -1,7 +1,7 @@
 //! The generative process: Zipf words, sentence topics, word successors, user habits.
 
 use crate::random::Stream;
-use crate::spec::SyntheticSource;
+use undertone_settings::SyntheticSource;
 
 /// Successors a word has, and how often each is taken.
 const SUCCESSORS: usize = 4;

@@ -6,7 +6,7 @@ use super::*;
 use crate::progress::NoProgress;
 use crate::rows::Rows;
 use crate::testing::contains;
-use crate::time::NO_TIME;
+use undertone_settings::time::NO_TIME;
 use undertone_text::Vocab;
 
 const TEXT: &str =

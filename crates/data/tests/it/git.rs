@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use undertone_data::{
-    DataError, GitSource, ImportOptions, ImportSummary, NoProgress, Split, SplitSpec, TimePoint, import_git,
-};
+use undertone_data::{DataError, GitSource, ImportOptions, ImportSummary, NoProgress, Split, import_git};
+use undertone_settings::{SplitSpec, TimePoint};
 
 use crate::support::{Folder, texts};
 

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use tempfile::TempDir;
-use undertone_data::{Corpus, CorpusSpec, NoProgress, Split, WordCounts, WordRule};
+use undertone_data::{Corpus, NoProgress, Split, WordCounts, WordRule};
+use undertone_settings::CorpusSpec;
 
 fn data() -> Option<PathBuf> {
     std::env::var_os("UNDERTONE_DATA").map(PathBuf::from)

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use undertone_data::{Corpus, CorpusSpec, DataError, NoProgress, Split};
+use undertone_data::{Corpus, DataError, NoProgress, Split};
+use undertone_settings::CorpusSpec;
 
 use crate::testing::contains;
 

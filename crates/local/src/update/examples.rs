@@ -1,49 +1,11 @@
 //! Gradients of single examples: the user update of ULS, and the microbatches of ELS.
 
-use serde::{Deserialize, Serialize};
-use undertone_aggregation::{Added, Clipping, NonFinite};
+use undertone_aggregation::{CLIP_MARGIN, Clipping, MicrobatchOutcome, NonFinite};
 use undertone_models::{ModelError, SequenceWeights};
 
 use super::{LocalTask, LocalWorker, Trained};
 use crate::batch;
 use crate::error::{LocalError, Result};
-
-/// Relative margin by which a microbatch bounds each of its gradients below the clip norm: room for the rounding of norms and
-/// sums in single precision.
-pub const CLIP_MARGIN: f64 = 1e-4;
-
-/// The examples of a microbatch; the sum of their gradients is in the worker.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct MicrobatchOutcome {
-    /// Number of examples.
-    pub examples: usize,
-    /// Number of target tokens.
-    pub tokens: u64,
-    /// Sum of the loss over the target tokens.
-    #[serde(with = "crate::bits")]
-    pub loss_sum: f64,
-    /// Norms of the examples' gradients, where they were computed.
-    #[serde(with = "crate::bits::list")]
-    pub norms: Vec<f64>,
-    /// Number of gradients that were longer than the bound.
-    pub clipped: usize,
-    /// Number of examples whose gradient left the range of numbers, and which count as zero.
-    pub discarded: usize,
-}
-
-impl MicrobatchOutcome {
-    /// Completes the outcome of a microbatch that the sum has bounded, see [`LocalTask::clips_in_kernel`].
-    pub fn added(&mut self, added: Added) {
-        if added == Added::Discarded {
-            (self.tokens, self.loss_sum, self.discarded) = (0, 0.0, self.examples);
-        } else if self.discarded == 0 {
-            let report = added.report();
-            self.clipped = usize::from(report.clipped);
-            // The norm of several examples together is the norm of no gradient.
-            self.norms.extend((self.examples == 1).then_some(report.norm));
-        }
-    }
-}
 
 impl LocalWorker {
     /// ULS: the negative average of the examples' gradients, the gradient of an example being that of its mean token loss.

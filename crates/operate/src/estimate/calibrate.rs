@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use undertone_aggregation::NonFinite;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::task::{TaskFile, TaskPurpose};
-use undertone_local::{LocalTask, LocalWorker, UserSettings};
+use undertone_local::{LocalTask, LocalWorker};
 use undertone_mechanisms::NoiseKey;
 use undertone_models::SequenceModel;
 use undertone_service::{Result, ServiceError};
+use undertone_settings::UserSettings;
 use undertone_text::SpecialIds;
 
 use super::Rates;

@@ -15,10 +15,11 @@ use undertone_accounting::audit::sampled::SecretCoins;
 use undertone_coordinator::participation::policy::Enforcement;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry, PrivacyReport};
-use undertone_coordinator::task::{Algorithm, ParticipationConfig};
+use undertone_coordinator::task::ParticipationConfig;
 use undertone_mechanisms::Strategy;
 use undertone_mechanisms::audit::Definition;
 use undertone_present::numbers::hex;
+use undertone_settings::Algorithm;
 
 use super::canaries::{CONFIRMATION, Lane, bounds, matched_filters, plan};
 use super::final_model::{FinalModel, Rounds};

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
-use undertone_data::{Corpus, CorpusSpec};
+use undertone_data::Corpus;
 use undertone_present::place;
+use undertone_settings::CorpusSpec;
 
 use super::RunConfig;
 use crate::error::{Result, RunError};

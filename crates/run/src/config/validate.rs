@@ -1,6 +1,7 @@
 //! The checks of a run file that its types do not make: its tables against the corpus, and the driver's own ranges.
 
-use undertone_data::{CorpusSpec, Examples};
+use undertone_data::Examples;
+use undertone_settings::{Algorithm, CorpusSpec, EngineConfig, Precision};
 
 use crate::files::names::MAX_LANE_VALUES;
 use undertone_models::ModelSpec;
@@ -8,7 +9,7 @@ use undertone_models::ModelSpec;
 use super::{AuditConfig, EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
 use undertone_coordinator::sampling::Sampling;
-use undertone_coordinator::task::{Algorithm, TaskConfig, at_least_one, check_initial_model, trained_here};
+use undertone_coordinator::task::{TaskConfig, at_least_one, check_initial_model, trained_here};
 
 impl RunConfig {
     /// Checks each value that its type alone does not.
@@ -34,11 +35,41 @@ impl RunConfig {
         }
         at_least_one("checkpoint.every", self.checkpoint.every as usize)?;
         token_limits(&self.evaluation)?;
-        self.engine.validate(&self.task)?;
+        validate_engine(self.engine, &self.task)?;
         match &self.audit {
             Some(audit) => audit.validate(&self.task),
             None => Ok(()),
         }
+    }
+}
+
+/// Refuses a task that the machine could never train. Runs of transformers that version 0.2.0 trained on it are read and verified.
+fn validate_engine(engine: EngineConfig, task: &TaskConfig) -> Result<()> {
+    let (EngineConfig::Gpu { users, precision } | EngineConfig::Emulator { users, precision }) = engine
+    else {
+        return Ok(());
+    };
+    if !(1..=EngineConfig::MAX_USERS).contains(&users) {
+        let expected = format!("from 1 to {}", EngineConfig::MAX_USERS);
+        return Err(RunError::value("engine.users", expected, users));
+    }
+    if task.aggregation.is_some() {
+        let remedy = "remove one of them: updates that a secure sum encodes are trained on the processor";
+        return Err(RunError::conflict("aggregation", "engine.kind", remedy));
+    }
+    if task.model.context().is_some() {
+        return Ok(());
+    }
+    if precision != Precision::F32 {
+        return Err(RunError::value("engine.precision", "`f32`", "bf16"));
+    }
+    match task.user_update.algorithm {
+        Algorithm::FedAvg => Ok(()),
+        other => Err(RunError::value(
+            "user_update.algorithm",
+            "`fedavg` on a GPU",
+            other.name(),
+        )),
     }
 }
 

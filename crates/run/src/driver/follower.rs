@@ -10,10 +10,10 @@ use super::orders::{Order, Start};
 use super::workspace::CORPORA_FOLDER;
 use crate::config::{RunConfig, parse_as};
 use crate::error::{Result, RunError};
-use crate::initial_model;
 use crate::ranks::Ranks;
 use crate::source::RoundText;
 use crate::source::local::Part;
+use crate::{engine, initial_model};
 use undertone_aggregation::Bound;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::source::Unwatched;
@@ -64,9 +64,13 @@ pub fn train_as_follower(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> 
         return Err(unexpected(ranks, &expected, &shown(identity.frozen_sha256())));
     }
     let users = config.training_users(&corpus)?;
-    let mut engine = config
-        .engine
-        .open(&config.task, model.as_ref(), &users, options.threads)?;
+    let mut engine = engine::open(
+        config.engine,
+        &config.task,
+        model.as_ref(),
+        &users,
+        options.threads,
+    )?;
     loop {
         let order = match Order::receive(&mut theta, ranks)? {
             Order::Round(order) => order,

@@ -14,10 +14,10 @@ use undertone_coordinator::random::Randomness;
 use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::server_optimizer::ServerOptimizer;
 use undertone_coordinator::source::UpdateSource;
-use undertone_coordinator::task::Algorithm;
 use undertone_coordinator::trainings::Training;
 use undertone_data::{Corpus, LocalPlace, Partition};
 use undertone_models::SequenceModel;
+use undertone_settings::Algorithm;
 
 use super::lane::{self, RunLane};
 use super::live::LiveReplays;
@@ -337,7 +337,7 @@ impl<'r, 'a> Opening<'r, 'a> {
                 (name, trainings)
             }
         };
-        let places = config.data.source.places(base)?;
+        let places = undertone_data::places_of(&config.data.source, base)?;
         let local = match &self.begin {
             Begin::From(_) => None,
             Begin::New => Some(LocalSources::of_start(base, initial, adapters)?),
@@ -458,7 +458,7 @@ impl<'r, 'a> Opening<'r, 'a> {
                     randomness: randomness(config.seed)?,
                 }),
                 None => Box::new(Local {
-                    engine: config.engine.open(&config.task, model, &users, threads)?,
+                    engine: engine::open(config.engine, &config.task, model, &users, threads)?,
                     users,
                     settings,
                     randomness: randomness(config.seed)?,

@@ -1,5 +1,6 @@
-use undertone_data::{CorpusSpec, NoProgress, SourceSpec, Split, SyntheticSource};
+use undertone_data::{NoProgress, Split};
 use undertone_models::ModelSpec;
+use undertone_settings::{CorpusSpec, SourceSpec, SyntheticSource};
 
 use super::*;
 use crate::observer::Silent;
@@ -140,7 +141,7 @@ fn old_measures_are_read_and_written_without_the_new_fields() {
 
 /// A person starts it: it draws ten populations of nearly 60,000 people each.
 mod by_hand {
-    use undertone_data::SplitSpec;
+    use undertone_settings::SplitSpec;
 
     use super::*;
 

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use undertone_data::{CorpusSpec, SourceSpec};
 use undertone_present::numbers::hex;
+use undertone_settings::{CorpusSpec, SourceSpec};
 
 use super::Training;
 use crate::error::{Result, RunError};

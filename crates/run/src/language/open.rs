@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::task::TaskPurpose;
-use undertone_data::{CorpusSpec, Examples, Vocab};
+use undertone_data::{Examples, Vocab};
 use undertone_models::weights::{self, gpt2, peft};
 use undertone_models::{Loaded, ModelError, ModelSpec, Positions, SequenceModel};
+use undertone_settings::CorpusSpec;
 
 use super::LanguageModel;
 use super::special_tokens::{self, SpecialTokens};

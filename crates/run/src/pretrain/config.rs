@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use undertone_data::CorpusSpec;
 use undertone_models::ModelSpec;
+use undertone_settings::CorpusSpec;
 
 use crate::config::{
     CheckpointConfig, EvaluationConfig, Override, RunConfig, fits_context, parse_as, token_limits,

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use undertone_accounting::Adjacency;
-use undertone_coordinator::task::{Algorithm, TaskConfig};
+use undertone_coordinator::task::TaskConfig;
+use undertone_settings::Algorithm;
 
 use crate::error::{Result, RunError};
 use crate::files;

@@ -6,8 +6,8 @@ use undertone_coordinator::outlet;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::privacy_report::Claims;
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry, PrivacyReport};
-use undertone_coordinator::task::Algorithm;
 use undertone_coordinator::trainings::{Training, unknown_source};
+use undertone_settings::Algorithm;
 use undertone_text::VocabProvenance;
 
 use super::SessionConfig;

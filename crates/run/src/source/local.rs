@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use undertone_aggregation::{Added, Bound, BoundedSum, GpuPart, GpuUnits};
+use undertone_aggregation::{MicrobatchOutcome, UserOutcome};
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::head::Opened;
 use undertone_coordinator::kept_examples::Microbatch;
@@ -16,9 +17,9 @@ use undertone_coordinator::source::{
 };
 use undertone_data::Partition;
 use undertone_local::{
-    Engine, EngineError, EngineTimes, LocalError, LocalOutcome, LocalTask, MicrobatchOutcome, UpdateSink,
-    UserOutcome, UserSettings, Work, check_units,
+    Engine, EngineError, EngineTimes, LocalError, LocalOutcome, LocalTask, UpdateSink, Work, check_units,
 };
+use undertone_settings::UserSettings;
 
 use super::{AllText, RoundText, sum_of_bits, task_of};
 use crate::driver::fresh_number;

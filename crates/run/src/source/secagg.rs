@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rand_core::Rng;
 use sha2::{Digest, Sha256};
 use undertone_aggregation::{AggregationError, Bound, Encoder, Encoding, ModularVec};
+use undertone_aggregation::{UserOutcome, UserSeeds};
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::head::Opened;
 use undertone_coordinator::plan::PrivacyPlan;
@@ -17,11 +18,12 @@ use undertone_coordinator::source::{
 };
 use undertone_coordinator::task::{DropoutConfig, SumName};
 use undertone_data::Partition;
-use undertone_local::{CohortText, CpuEngine, LocalTask, LocalWorker, UserOutcome, UserSeeds, UserSettings};
+use undertone_local::{CohortText, CpuEngine, LocalTask, LocalWorker};
 use undertone_mechanisms::NoiseKey;
 use undertone_secagg::{
     DropOut, GraphChoice, Plain, SecAggError, SecAggPlus, SecureSum, SumRequest, Terms, ThreatModel,
 };
+use undertone_settings::UserSettings;
 
 use super::{RoundText, task_of};
 use crate::config::RunConfig;

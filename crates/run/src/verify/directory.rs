@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use undertone_coordinator::task::{TaskConfig, TaskFile, TaskPurpose};
-use undertone_data::VocabularySpec;
+use undertone_settings::VocabularySpec;
 
 use super::same::exactly;
 use super::subject::Subject;

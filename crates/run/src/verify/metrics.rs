@@ -8,9 +8,9 @@ use undertone_coordinator::account::Account;
 use undertone_coordinator::adaptive_clip::AdaptiveClip;
 use undertone_coordinator::plan::Spending;
 use undertone_coordinator::record::LedgerEntry;
-use undertone_coordinator::task::Algorithm;
 use undertone_data::Vocab;
 use undertone_present::numbers::hex;
+use undertone_settings::Algorithm;
 
 use super::mechanism::keys_of;
 use super::same::exactly;

@@ -11,7 +11,7 @@ use undertone_run::sweep_statement::SweepStatement;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchIterator, StringArray};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use undertone_data::{Corpus, MemoryTable, NoProgress, SourceSpec};
+use undertone_data::{Corpus, MemoryTable, NoProgress};
 use undertone_models::ExternalTensor;
 use undertone_present::numbers::hex;
 use undertone_run::config::RunFile;
@@ -19,6 +19,7 @@ use undertone_run::export::{ExportOptions, Layout, export};
 use undertone_run::publish::publish;
 use undertone_run::session::Session;
 use undertone_run::{Silent, train, train_candidate};
+use undertone_settings::SourceSpec;
 
 use crate::support::{holds, options};
 

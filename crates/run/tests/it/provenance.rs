@@ -5,8 +5,8 @@ use undertone_run::session_config::SessionConfig;
 
 use undertone_coordinator::record::PrivacyReport;
 use undertone_data::{
-    CorpusSpec, DedupOptions, DedupSource, ImportOptions, NoProgress, TokenizerKind, WordCounts, WordRule,
-    dedup, import, train_tokenizer,
+    DedupOptions, DedupSource, ImportOptions, NoProgress, TokenizerKind, WordCounts, WordRule, dedup, import,
+    train_tokenizer,
 };
 use undertone_models::ExternalTensor;
 use undertone_run::config::{RunConfig, RunFile};
@@ -15,6 +15,7 @@ use undertone_run::pretrain::{PretrainFile, pretrain};
 use undertone_run::publish::publish;
 use undertone_run::session::Session;
 use undertone_run::{RunError, Silent, Summary};
+use undertone_settings::CorpusSpec;
 
 use crate::support::{World, config, holds, options, problems};
 

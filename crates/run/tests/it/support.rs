@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use undertone_aggregation::{Bound, Clipping, NonFinite};
+use undertone_aggregation::{Bound, Clipping, NonFinite, UserOutcome};
 use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::{Opened, RunHead};
@@ -15,7 +15,7 @@ use undertone_coordinator::record::LedgerEntry;
 use undertone_coordinator::source::{Diagnostics, Gathered, Unwatched, UpdateSource};
 use undertone_coordinator::task::TaskConfig;
 use undertone_data::{Corpus, NoProgress, Partition, SpecialIds, Split};
-use undertone_local::{CpuEngine, Engine, LocalError, LocalTask, LocalWorker, UserOutcome, batch};
+use undertone_local::{CpuEngine, Engine, LocalError, LocalTask, LocalWorker, batch};
 use undertone_models::SequenceModel;
 use undertone_run::config::{Override, RunConfig, RunFile};
 use undertone_run::ranks::OneProcess;

@@ -1,12 +1,11 @@
 //! Algorithms 1 and 2 of \[UserDP\] against plain arithmetic over the gradients of single examples.
 
 use undertone_accounting::{Accountant, Delta, Event, NoiseMultiplier, Recipe, SamplingProbability};
-use undertone_aggregation::Clipping;
+use undertone_aggregation::{CLIP_MARGIN, Clipping};
 use undertone_coordinator::kept_examples::{self, KeptExamples};
 use undertone_coordinator::participation::ParticipationKey;
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::task::{ClipConfig, EstimatorConfig};
-use undertone_local::CLIP_MARGIN;
 use undertone_run::config::{RunConfig, RunFile};
 use undertone_run::example_counts;
 use undertone_run::initial_model::starting_parameters;

@@ -17,13 +17,14 @@ use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry};
 use undertone_coordinator::sampling::Sampling;
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
-use undertone_coordinator::task::{Algorithm, ClipConfig, TaskConfig};
+use undertone_coordinator::task::{ClipConfig, TaskConfig};
 use undertone_mechanisms::audit::Definition;
 use undertone_mechanisms::{IdentityMatrix, Strategy};
 use undertone_run::audit::canaries::{Lane, matched_filters, signal};
 use undertone_run::audit::final_model::{FinalModel, Rounds};
 use undertone_run::audit::record::Control;
 use undertone_run::{Result, RunError};
+use undertone_settings::Algorithm;
 
 /// The run whose mechanism is tested.
 #[derive(Debug, Clone, Copy)]

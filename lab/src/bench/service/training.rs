@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use serde_json::json;
-use undertone_data::{Corpus, CorpusSpec, NoProgress, Partition, SourceSpec, Split, SyntheticSource};
+use undertone_data::{Corpus, NoProgress, Partition, Split};
 use undertone_fleet::{Fleet, FleetConfig, OverHttp, RunEnd, Updates};
 use undertone_run::config::RunFile;
 use undertone_run::metrics::RoundRecord;
 use undertone_run::{Observer, RunOptions};
 use undertone_service::keys::Keys;
+use undertone_settings::{CorpusSpec, SourceSpec, SyntheticSource};
 
 use super::Sizes;
 use super::client::Connection;

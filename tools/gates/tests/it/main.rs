@@ -22,86 +22,79 @@ mod test_names;
 mod workspaces;
 
 /// Every package with the packages of ours that it may use, as ARCHITECTURE.md says.
-const ARROWS: [(&str, &str); 34] = [
+const ARROWS: [(&str, &str); 35] = [
     ("crates/simd", ""),
     ("crates/present", ""),
     ("crates/text", ""),
+    ("crates/settings", "present text"),
     ("crates/accounting", "simd"),
     ("crates/mechanisms", "simd accounting"),
     ("crates/planner", "present accounting mechanisms"),
     ("crates/aggregation", "simd accounting mechanisms"),
     ("crates/gpu-sum", "aggregation"),
     ("crates/secagg", "aggregation"),
-    ("crates/data", "text accounting mechanisms"),
-    ("crates/models", "simd aggregation"),
-    ("crates/local", "text mechanisms aggregation models"),
-    ("crates/gpu", "text aggregation gpu-sum models local"),
-    (
-        "crates/coordinator",
-        "present text accounting mechanisms aggregation secagg models local",
-    ),
+    ("crates/data", "text settings accounting mechanisms"),
+    ("crates/models", "aggregation"),
+    ("crates/local", "text settings mechanisms aggregation models"),
+    ("crates/gpu", "text settings aggregation gpu-sum models local"),
+    ("crates/coordinator", "present text settings accounting mechanisms aggregation secagg models"),
     (
         "crates/run",
-        "present text accounting mechanisms aggregation gpu-sum secagg models local gpu coordinator \
-         data",
+        "present text settings accounting mechanisms aggregation gpu-sum secagg data models local gpu \
+         coordinator",
     ),
     ("crates/report", "present coordinator run"),
     (
         "crates/studies",
-        "present accounting mechanisms aggregation models local coordinator data run report",
+        "present settings accounting mechanisms aggregation data models local coordinator run report",
     ),
     ("crates/undertone", "accounting coordinator run report"),
     ("crates/protocol", ""),
     ("crates/store", "accounting coordinator protocol"),
-    (
-        "crates/device",
-        "accounting text mechanisms aggregation secagg models local protocol",
-    ),
+    ("crates/device", "text settings accounting mechanisms aggregation secagg models local protocol"),
     ("crates/device-c", "protocol device"),
-    (
-        "crates/service",
-        "text accounting mechanisms aggregation secagg models coordinator run protocol store",
-    ),
+    ("crates/service", "text accounting mechanisms aggregation secagg models coordinator run protocol store"),
     (
         "crates/operate",
-        "present text accounting mechanisms aggregation models local coordinator run protocol store \
-         service",
+        "present text settings accounting mechanisms aggregation models local coordinator run protocol \
+         store service",
     ),
     (
         "crates/fleet",
-        "data mechanisms secagg models local coordinator run protocol store device service operate",
+        "settings mechanisms secagg data models coordinator run protocol store device service operate",
     ),
     (
         "crates/cli",
-        "undertone protocol store device device-c service operate fleet present accounting data mechanisms \
-         planner coordinator run report studies",
+        "present settings accounting mechanisms planner data coordinator run report studies undertone \
+         protocol store device device-c service operate fleet",
     ),
     (
         "python",
-        "present accounting mechanisms aggregation secagg models data coordinator run report",
+        "present settings accounting mechanisms aggregation secagg data models coordinator run report",
     ),
     ("crates/device-ffi", "protocol device"),
     ("tools/conformance", "accounting mechanisms aggregation models"),
     (
         "lab",
-        "conformance simd present accounting mechanisms aggregation secagg data models local coordinator run \
-         report protocol store device service operate fleet studies",
+        "simd present settings accounting mechanisms aggregation secagg data models local coordinator \
+         run report studies protocol store device service operate fleet conformance",
     ),
     (
         "tools/hostile",
-        "accounting mechanisms data models coordinator run report studies protocol store device \
+        "settings accounting mechanisms data models coordinator run report studies protocol store device \
          service operate",
     ),
     ("tools/gates", ""),
-    ("lab/gpu-check", "text aggregation gpu-sum models local gpu"),
+    ("lab/gpu-check", "text settings aggregation gpu-sum models local gpu"),
     ("fuzz", "aggregation secagg hostile"),
 ];
 
 /// Crates that do no I/O, read no clock and own no randomness.
-const PURE: [&str; 10] = [
+const PURE: [&str; 11] = [
     "simd",
     "present",
     "text",
+    "settings",
     "accounting",
     "mechanisms",
     "aggregation",

@@ -9,7 +9,7 @@ const MOST: usize = 20;
 const KNOWN: [(&str, usize); 8] = [
     ("accounting", 24),
     ("coordinator", 25),
-    ("data", 35),
+    ("data", 34),
     ("device", 29),
     ("fleet", 21),
     ("mechanisms", 23),

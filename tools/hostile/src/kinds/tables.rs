@@ -4,11 +4,12 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use undertone_data::{
-    Corpus, CorpusSpec, EosTargets, GroupOptions, Grouped, ImportOptions, NoProgress, PrivateVocabulary,
-    SourceSpec, Split, StreamOptions, TableSource, WordCounts, WordRule, group, import,
+    Corpus, EosTargets, GroupOptions, Grouped, ImportOptions, NoProgress, PrivateVocabulary, Split,
+    StreamOptions, WordCounts, WordRule, group, import,
 };
 use undertone_run::Silent;
 use undertone_run::config::EvaluationSplit;
+use undertone_settings::{CorpusSpec, SourceSpec, TableSource};
 
 use crate::world::{World, table_csv};
 

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use serde::Serialize;
 use undertone_accounting::{Adjacency, Delta, Epsilon, Guarantee, NoiseMultiplier};
-use undertone_data::{CorpusSpec, PrivateSelection, PrivateVocabulary, Progress, SelectedWords, WordVotes};
+use undertone_data::{PrivateSelection, PrivateVocabulary, Progress, SelectedWords, WordVotes};
 use undertone_mechanisms::{KeyOrigin, NoiseKey};
 use undertone_present::numbers::grouped;
+use undertone_settings::CorpusSpec;
 
 use super::show::percent;
 use crate::output::facts;

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
-use undertone_data::{
-    CorpusSpec, CsvSource, Dialect, Examples, FileRecord, GroupedSource, SourceSpec, SplitSpec, SqliteSource,
-    SyntheticSource, TableSource, TimePoint, TimeUnit, VocabularySpec, WordRule,
+use undertone_data::{Examples, FileRecord, SqliteSource, WordRule};
+use undertone_settings::{
+    CorpusSpec, CsvSource, Dialect, GroupedSource, SourceSpec, SplitSpec, SyntheticSource, TableSource,
+    TimePoint, TimeUnit, VocabularySpec,
 };
 
 use crate::commands::parsed_file;

@@ -7,11 +7,11 @@ use serde::Serialize;
 use undertone_coordinator::outlet::declared_examples;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::record::GuaranteeRecord;
-use undertone_coordinator::task::{Algorithm, CohortSize};
-use undertone_data::{CorpusSpec, SourceSpec, VocabularySpec};
+use undertone_coordinator::task::CohortSize;
 use undertone_present::numbers::{grouped, number};
 use undertone_run::config::{Override, RunConfig, RunFile};
 use undertone_run::named_strategy;
+use undertone_settings::{Algorithm, CorpusSpec, SourceSpec, VocabularySpec};
 
 use crate::commands::train::{assumptions, guarantee};
 use crate::output::{Output, facts};
@@ -153,7 +153,7 @@ fn planned(file: &RunFile, population: Population, ids: usize, output: &Output) 
 
 /// The number of ids of the vocabulary, where the run file, or a file of words that it names, tells it.
 fn ids(data: &CorpusSpec, base: &Path) -> anyhow::Result<Option<usize>> {
-    if let Some(vocab) = data.vocabulary_in_file(base)? {
+    if let Some(vocab) = undertone_data::vocabulary_in_file(data, base)? {
         return Ok(Some(vocab.len()));
     }
     Ok(match (&data.vocabulary, &data.source) {

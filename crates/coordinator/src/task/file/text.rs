@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use undertone_local::{Algorithm, Batching};
 use undertone_models::ModelSpec;
+use undertone_settings::{Algorithm, Batching, UserSettings};
 
 use super::super::{
     AggregationConfig, ClipConfig, CohortConfig, EstimatorConfig, ParticipationConfig, PrivacyConfig,
-    SchedulePoint, ServerConfig, ServiceConfig, TaskConfig, UserSettings,
+    SchedulePoint, ServerConfig, ServiceConfig, TaskConfig,
 };
 use super::{TaskFile, TaskPurpose, TaskVocabulary, TextRules};
 use crate::error::check::exclude;

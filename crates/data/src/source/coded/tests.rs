@@ -7,8 +7,8 @@ use flate2::write::GzEncoder;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
 use super::*;
+use crate::columns::{Columns, Keys};
 use crate::source::read_columns;
-use crate::spec::{Columns, Keys};
 
 fn gzip(content: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());

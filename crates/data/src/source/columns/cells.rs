@@ -13,7 +13,8 @@ use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, TimeUnit as Parts};
 
 use crate::error::quoted;
-use crate::time::{self, NO_TIME, TimeUnit};
+use undertone_settings::TimeUnit;
+use undertone_settings::time::{self, NO_TIME};
 
 /// Floats beyond this are not exact whole numbers.
 const MAX_WHOLE_FLOAT: f64 = 9_007_199_254_740_992.0;

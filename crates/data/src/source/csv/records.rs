@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::error::{DataError, Place, Result, bad_value, io};
-use crate::spec::Dialect;
+use undertone_settings::Dialect;
 
 /// Bytes that are read at a time.
 const BUFFER_BYTES: usize = 1 << 18;

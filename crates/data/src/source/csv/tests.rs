@@ -7,7 +7,7 @@ fn read_as(name: &str, bytes: impl AsRef<[u8]>, format: Format<'_>, time: Option
     let columns = Columns {
         user: Some("user_id"),
         time,
-        ..Columns::texts("text", crate::spec::Keys::SOURCE)
+        ..Columns::texts("text", crate::columns::Keys::SOURCE)
     };
     let mut found = Vec::new();
     let content = Coded::of_bytes(name, bytes.as_ref().to_vec())?;

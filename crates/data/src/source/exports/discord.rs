@@ -2,14 +2,14 @@
 
 use serde::Deserialize;
 
+use crate::columns::{Columns, Keys};
 use crate::error::Result;
 use crate::source::coded::{self, Coded};
 use crate::source::exports::json::{Scalar, elements, whole};
 use crate::source::exports::sink::Sink;
 use crate::source::exports::tree::Tree;
 use crate::source::{csv, files};
-use crate::spec::{Columns, Keys};
-use crate::time::{NO_TIME, parse_date};
+use undertone_settings::time::{NO_TIME, parse_date};
 
 /// Kinds of messages that people write, in this and in older versions of the exporter. All others are lines of the program.
 const WRITTEN: [&str; 5] = ["Default", "Reply", "0", "19", ""];

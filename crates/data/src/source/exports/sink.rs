@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use crate::columns::{Columns, Keys};
 use crate::error::{DataError, Result, bad_value, empty};
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{OnRows, Rows};
-use crate::spec::{Columns, Keys};
-use crate::time::NO_TIME;
+use undertone_settings::time::NO_TIME;
 
 /// Names of the columns, for errors.
 const COLUMNS: Columns<'static> = Columns {

@@ -12,7 +12,7 @@ use crate::source::coded;
 use crate::source::exports::html;
 use crate::source::exports::sink::Sink;
 use crate::source::exports::tree::Tree;
-use crate::time::parse_date;
+use undertone_settings::time::parse_date;
 
 const FILES: [&str; 2] = ["posts.xml", "comments.xml"];
 /// Bytes that are read at a time.

@@ -10,7 +10,7 @@ use crate::error::{DataError, Result, empty};
 use crate::source::exports::json::{Each, Pieces, Scalar, document, finish};
 use crate::source::exports::sink::Sink;
 use crate::source::exports::tree::Tree;
-use crate::time::parse_date;
+use undertone_settings::time::parse_date;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]

@@ -11,7 +11,7 @@ use zip::write::SimpleFileOptions;
 use super::whatsapp::DateOrder;
 use super::{ExportKind, ExportSource};
 use crate::noted::Noted;
-use crate::time::NO_TIME;
+use undertone_settings::time::NO_TIME;
 
 /// User, text and time of a row.
 pub(super) type Row = (String, String, Option<i64>);

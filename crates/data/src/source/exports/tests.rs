@@ -8,11 +8,12 @@ use zip::{CompressionMethod, ZipWriter};
 
 use super::testing::Export;
 use super::{ExportKind, ExportSource};
+use crate::columns::{Columns, Keys};
 use crate::import::{ImportOptions, ImportSummary, import, import_export};
 use crate::made_from::FileRecord;
 use crate::progress::NoProgress;
 use crate::source::parquet;
-use crate::spec::{Columns, Keys, SourceSpec, SplitSpec};
+use undertone_settings::{SourceSpec, SplitSpec};
 
 const DAY: &str = r#"[
     {"type": "message", "user": "U2", "text": "second", "ts": "1717588801.0"},
@@ -101,7 +102,7 @@ fn an_export_without_times_cannot_be_split_by_time() {
     let chats = br#"{"messages": [{"role": "user", "content": "a b"}]}"#;
     let export = Export::file(ExportKind::LlmChats, "chats.jsonl", chats);
     let split = SplitSpec::Time {
-        test_after: crate::time::TimePoint::Seconds(0),
+        test_after: undertone_settings::TimePoint::Seconds(0),
         validation_users: 0.1,
         seed: 0,
     };

@@ -7,7 +7,7 @@ use crate::source::exports::html::unescape;
 use crate::source::exports::json::{Scalar, document, elements};
 use crate::source::exports::sink::Sink;
 use crate::source::exports::tree::Tree;
-use crate::time::days_of_date;
+use undertone_settings::time::days_of_date;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]

@@ -10,8 +10,8 @@ use std::path::Path;
 use crate::error::{DataError, Place, Result, bad_value, empty, invalid, quoted};
 use crate::source::exports::sink::Sink;
 use crate::source::exports::tree::Tree;
-use crate::time::days_of_date;
 use lines::{Head, Shape, head};
+use undertone_settings::time::days_of_date;
 
 /// Maximum size of a chat.
 const MAX_CHAT_BYTES: u64 = 128 << 20;

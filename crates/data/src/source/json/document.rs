@@ -8,7 +8,7 @@ use super::scan::{CUT_OFF, Scanner, plain_end};
 use crate::error::{DataError, Place, Result, bad_value, invalid, io, quoted};
 use crate::limits::MAX_LINE_BYTES;
 use crate::source::lines::Lines;
-use crate::spec::Pointer;
+use undertone_settings::Pointer;
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 1 << 18;

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use super::scan::{Fault, Scanner};
-use crate::spec::Columns;
-use crate::spec::Pointer;
+use crate::columns::Columns;
+use undertone_settings::Pointer;
 
 /// The content of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 use super::*;
+use crate::columns::Keys;
 use crate::rows::Rows;
-use crate::spec::Keys;
 
 /// The rows of a text and what was noted.
 #[derive(Debug, Default, PartialEq)]

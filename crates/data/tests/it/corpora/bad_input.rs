@@ -8,7 +8,8 @@ use arrow_array::{
 };
 use arrow_array::{DictionaryArray, TimestampMillisecondArray, UInt32Array, types::Int32Type};
 use parquet::arrow::ArrowWriter;
-use undertone_data::{Corpus, CorpusSpec, GitSource, ImportOptions, NoProgress, Split, import_git};
+use undertone_data::{Corpus, GitSource, ImportOptions, NoProgress, Split, import_git};
+use undertone_settings::CorpusSpec;
 
 use crate::support::{Folder, spec};
 use crate::testing::{cases, contains};

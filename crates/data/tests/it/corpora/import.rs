@@ -2,9 +2,8 @@
 
 use std::fs;
 
-use undertone_data::{
-    DataError, ImportOptions, NoProgress, SourceSpec, Split, SplitSpec, WordCounts, WordRule, import,
-};
+use undertone_data::{DataError, ImportOptions, NoProgress, Split, WordCounts, WordRule, import};
+use undertone_settings::{SourceSpec, SplitSpec};
 
 use crate::support::{Folder, spec, texts};
 

@@ -9,9 +9,8 @@ use arrow_array::{
     LargeStringArray, RecordBatch, RecordBatchIterator, StringArray, StringViewArray,
     TimestampMillisecondArray,
 };
-use undertone_data::{
-    Corpus, CorpusSpec, DataError, MemorySource, MemoryTable, NoProgress, Progress, SourceSpec, Split, Stage,
-};
+use undertone_data::{Corpus, DataError, MemoryTable, NoProgress, Progress, Split, Stage};
+use undertone_settings::{CorpusSpec, MemorySource, SourceSpec};
 
 use crate::support::{Folder, spec, texts};
 use crate::testing::contains;

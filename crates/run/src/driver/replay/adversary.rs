@@ -3,11 +3,12 @@
 use undertone_aggregation::{Encoding, ModularVec};
 use undertone_coordinator::head::{Opened, RunHead};
 use undertone_coordinator::source::{Gathered, RoundSum};
-use undertone_coordinator::task::{Algorithm, TaskConfig, UserSettings};
+use undertone_coordinator::task::TaskConfig;
 use undertone_data::Partition;
 use undertone_local::LocalWorker;
 use undertone_mechanisms::NoiseKey;
 use undertone_models::SequenceModel;
+use undertone_settings::{Algorithm, UserSettings};
 use undertone_text::SpecialIds;
 
 use super::sums::steps;

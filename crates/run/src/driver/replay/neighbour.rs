@@ -4,7 +4,8 @@ use undertone_coordinator::cohorts::Cohort;
 use undertone_coordinator::kept_examples::Microbatch;
 use undertone_coordinator::participation::Salt;
 use undertone_coordinator::sampling::Sampling;
-use undertone_coordinator::task::{Algorithm, TaskConfig};
+use undertone_coordinator::task::TaskConfig;
+use undertone_settings::Algorithm;
 
 use crate::replays::replaces;
 

@@ -6,12 +6,13 @@ use undertone_run::session_config::SessionConfig;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchIterator, StringArray};
 use undertone_aggregation::Limbs;
-use undertone_data::{Corpus, MemorySource, MemoryTable, NoProgress, SourceSpec};
+use undertone_data::{Corpus, MemoryTable, NoProgress};
 use undertone_run::audit::record::of_replay;
 use undertone_run::config::{Override, RunFile};
 use undertone_run::session::{Round, Session};
 use undertone_run::verify::{read_lane, read_replays};
 use undertone_run::{RunOptions, Silent, config_digest, train};
+use undertone_settings::{MemorySource, SourceSpec};
 use undertone_studies::sweep::Sweep;
 
 use super::task;

@@ -1,23 +1,24 @@
 //! Places below the top of a JSON value, as RFC 6901 writes them.
 
-use crate::error::{DataError, invalid, quoted};
+use crate::error::{Result, SettingsError};
+use undertone_text::quoted;
 
 /// The parts of a place, from the top.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pointer {
+pub struct Pointer {
     parts: Vec<String>,
 }
 
 impl Pointer {
     /// The place of a field. A name that begins with `/` is a pointer; any other is the name of a field at the top, dots included.
-    pub(crate) fn of_name(name: &str) -> Self {
+    pub fn of_name(name: &str) -> Self {
         Self::parse(name).unwrap_or_else(|| Self {
             parts: vec![name.to_owned()],
         })
     }
 
     /// A pointer, such as `/message/body` or `/messages/0`; `None` for text that does not begin with `/` or has an unknown escape.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let parts = text.strip_prefix('/')?.split('/');
         let parts = parts.map(|part| {
             let plain = part.replace("~1", "").replace("~0", "");
@@ -26,22 +27,37 @@ impl Pointer {
         parts.collect::<Option<_>>().map(|parts| Self { parts })
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// The place of the records of a JSON document.
+    ///
+    /// # Errors
+    /// An error that names the key, for text that is no pointer.
+    pub fn of_records(text: &str) -> Result<Self> {
+        Self::parse(text).ok_or_else(|| not_a_pointer(text))
+    }
+
+    /// Number of parts.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // a pointer has at least one part
+    pub fn len(&self) -> usize {
         self.parts.len()
     }
 
-    pub(crate) fn part(&self, depth: usize) -> Option<&str> {
+    /// A part by its depth, from 0.
+    #[must_use]
+    pub fn part(&self, depth: usize) -> Option<&str> {
         self.parts.get(depth).map(String::as_str)
     }
 
-    pub(crate) fn parts(&self) -> &[String] {
+    /// The parts, from the top.
+    #[must_use]
+    pub fn parts(&self) -> &[String] {
         &self.parts
     }
 }
 
 /// The error for the place of records that is no pointer.
-pub(crate) fn not_a_pointer(text: &str) -> DataError {
-    invalid(
+fn not_a_pointer(text: &str) -> SettingsError {
+    SettingsError::invalid(
         "data.source.records (--records)",
         "a place such as /messages or /data/posts",
         quoted(text),

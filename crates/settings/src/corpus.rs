@@ -5,20 +5,21 @@ mod source;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{DataError, Result, invalid};
+use crate::error::{Result, SettingsError};
 use crate::time::TimePoint;
 use source::default_text;
-use undertone_text::{Examples, MAX_VOCABULARY_WORDS, WordRule};
+use undertone_text::{Examples, MAX_VOCABULARY_WORDS, VocabProvenance, WordRule};
 
-pub(crate) use pointer::{Pointer, not_a_pointer};
-pub(crate) use source::{Columns, Keys, name_of_text};
-pub use source::{CsvSource, Dialect, GroupedSource, MemorySource, SourceSpec, SyntheticSource, TableSource};
+pub use pointer::Pointer;
+pub use source::{
+    CsvSource, Dialect, GroupedSource, MemorySource, SourceSpec, SyntheticSource, TableSource, name_of_source,
+};
 
 /// The `[data]` table of a run file: the source of the text, the choice of users and the cut into examples.
 ///
 /// # Example
 /// ```
-/// let spec: undertone_data::CorpusSpec = toml::from_str(r#"
+/// let spec: undertone_settings::CorpusSpec = toml::from_str(r#"
 ///     source = { kind = "parquet", path = "$UNDERTONE_DATA/commits.parquet", time = "timestamp", split = "split" }
 ///     vocabulary = { kind = "file", path = "$UNDERTONE_DATA/vocab-public-10k.txt" }
 ///     min_examples = 8
@@ -125,7 +126,7 @@ pub enum VocabularySpec {
         eos: Option<String>,
     },
     /// Words chosen from people's text with differential privacy, and their record, `PATH.privacy.json`, whose cost a run
-    /// composes: see [`PrivateVocabulary`](crate::PrivateVocabulary).
+    /// composes.
     Private {
         /// The file of the words.
         path: String,
@@ -191,7 +192,7 @@ impl SplitSpec {
                 probability("data.split.test", *test)?;
                 if validation + test >= 1.0 {
                     let got = validation + test;
-                    return Err(invalid(
+                    return Err(SettingsError::invalid(
                         "data.split",
                         "validation + test below 1, so that users are left to train on",
                         got,
@@ -211,16 +212,16 @@ impl SplitSpec {
     }
 
     /// Checks the split, and that a source with these columns can be divided so.
-    pub(crate) fn validate_for(&self, has_time: bool, has_split: bool) -> Result<()> {
+    pub fn validate_for(&self, has_time: bool, has_split: bool) -> Result<()> {
         self.validate()?;
         match self {
             SplitSpec::Column {} if !has_split => {
                 let expected = "the name of the split column, because data.split.kind is \"column\"";
-                Err(missing("data.source.split", expected))
+                Err(SettingsError::missing("data.source.split", expected))
             }
             SplitSpec::Time { .. } if !has_time => {
                 let expected = "the name of the time column, because data.split.kind is \"time\"";
-                Err(missing("data.source.time", expected))
+                Err(SettingsError::missing("data.source.time", expected))
             }
             _ => Ok(()),
         }
@@ -249,7 +250,7 @@ impl CorpusSpec {
 
     /// The split in force: the given one, or the default for the source.
     #[must_use]
-    pub(crate) fn split_in_force(&self) -> SplitSpec {
+    pub fn split_in_force(&self) -> SplitSpec {
         match &self.split {
             Some(split) => split.clone(),
             None if self.source.has_split() => SplitSpec::Column {},
@@ -281,7 +282,7 @@ impl CorpusSpec {
     }
 
     /// The settings alone, for the digest: contents are identified by hashes, so that a moved file is the same corpus.
-    pub(crate) fn without_paths(&self) -> CorpusSpec {
+    pub fn without_paths(&self) -> CorpusSpec {
         let mut spec = CorpusSpec {
             split: Some(self.split_in_force()),
             max_example_tokens: (self.examples == Examples::Windows).then(|| self.longest_example()),
@@ -301,40 +302,49 @@ impl CorpusSpec {
     }
 
     /// Checks the source, the split, and that they fit.
-    pub(crate) fn validate_split(&self) -> Result<()> {
+    pub fn validate_split(&self) -> Result<()> {
         self.source.validate()?;
         self.split_in_force()
             .validate_for(self.source.has_time(), self.source.has_split())
     }
 
     /// Returns `true` if a cap keeps the earliest examples by their time. Each of them then needs a time.
-    pub(crate) fn caps_by_time(&self) -> bool {
+    pub fn caps_by_time(&self) -> bool {
         let capped = self.max_examples.is_some() || self.max_tokens.is_some();
         capped && self.keep == Keep::Earliest {} && self.source.has_time()
+    }
+
+    /// The origin of the words, as far as the settings say it.
+    #[must_use]
+    pub fn vocabulary_provenance(&self) -> VocabProvenance {
+        match &self.vocabulary {
+            Some(VocabularySpec::File { .. } | VocabularySpec::Tokenizer { .. }) => VocabProvenance::File,
+            Some(VocabularySpec::Private { .. }) => VocabProvenance::Private,
+            Some(VocabularySpec::PublicCorpus { .. }) => VocabProvenance::PublicCorpus,
+            Some(VocabularySpec::TrainingData { .. }) => VocabProvenance::TrainingData,
+            None => VocabProvenance::Synthetic,
+        }
     }
 
     /// Checks every value and every pair of settings that must fit; reads no file.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`] naming the key.
+    /// An error that names the key.
     pub fn validate(&self) -> Result<()> {
         self.validate_split()?;
         match (&self.source, &self.vocabulary) {
             (SourceSpec::Synthetic(_), Some(_)) => {
                 let reason = "the synthetic population has a vocabulary of its own";
-                return Err(DataError::ConflictingSetting {
-                    key: "data.vocabulary",
-                    reason,
-                });
+                return Err(SettingsError::conflict("data.vocabulary", reason));
             }
             (SourceSpec::Synthetic(_), None) => {}
             (_, None) => {
                 let expected = "a vocabulary of kind \"file\", \"private\", \"tokenizer\", \"public_corpus\" or \"training_data\"";
-                return Err(missing("data.vocabulary", expected));
+                return Err(SettingsError::missing("data.vocabulary", expected));
             }
             (_, Some(VocabularySpec::PublicCorpus { size, .. } | VocabularySpec::TrainingData { size })) => {
                 if *size == 0 || *size > MAX_VOCABULARY_WORDS {
-                    return Err(invalid(
+                    return Err(SettingsError::invalid(
                         "data.vocabulary.size",
                         format!("between 1 and {MAX_VOCABULARY_WORDS}"),
                         size,
@@ -352,7 +362,7 @@ impl CorpusSpec {
         }
         self.validate_lengths()?;
         if self.max_examples == Some(0) {
-            return Err(invalid("data.max_examples", "at least 1", 0));
+            return Err(SettingsError::invalid("data.max_examples", "at least 1", 0));
         }
         let (longest, which) = match self.examples {
             Examples::Sentences => (
@@ -363,17 +373,17 @@ impl CorpusSpec {
         };
         if let Some(max) = self.max_tokens.filter(|&max| max < longest) {
             let expected = format!("at least {longest} ({which}), so that every user keeps an example");
-            return Err(invalid("data.max_tokens", expected, max));
+            return Err(SettingsError::invalid("data.max_tokens", expected, max));
         }
         if let Some(max) = self.max_tokens.filter(|&max| max < self.min_tokens) {
-            return Err(invalid(
+            return Err(SettingsError::invalid(
                 "data.max_tokens",
                 format!("at least min_tokens = {}", self.min_tokens),
                 max,
             ));
         }
         if let Some(max) = self.max_examples.filter(|&max| max < self.min_examples) {
-            return Err(invalid(
+            return Err(SettingsError::invalid(
                 "data.max_examples",
                 format!("at least min_examples = {}", self.min_examples),
                 max,
@@ -385,18 +395,18 @@ impl CorpusSpec {
     fn validate_lengths(&self) -> Result<()> {
         let within = |key, tokens: usize| match (2..=65_535).contains(&tokens) {
             true => Ok(()),
-            false => Err(invalid(key, "between 2 and 65535", tokens)),
+            false => Err(SettingsError::invalid(key, "between 2 and 65535", tokens)),
         };
         within("data.max_sentence_tokens", self.max_sentence_tokens)?;
         match (self.examples, self.max_example_tokens) {
-            (Examples::Sentences, Some(tokens)) => Err(invalid(
+            (Examples::Sentences, Some(tokens)) => Err(SettingsError::invalid(
                 "data.max_example_tokens",
                 "examples = \"windows\" beside it (sentences have max_sentence_tokens)",
                 tokens,
             )),
             (Examples::Sentences, None) => Ok(()),
             (Examples::Windows, _) if self.max_sentence_tokens != default_max_sentence_tokens() => {
-                Err(invalid(
+                Err(SettingsError::invalid(
                     "data.max_sentence_tokens",
                     "examples = \"sentences\" beside it (windows have max_example_tokens)",
                     self.max_sentence_tokens,
@@ -404,13 +414,6 @@ impl CorpusSpec {
             }
             (Examples::Windows, _) => within("data.max_example_tokens", self.longest_example()),
         }
-    }
-}
-
-fn missing(key: &'static str, expected: impl Into<String>) -> DataError {
-    DataError::MissingSetting {
-        key,
-        expected: expected.into(),
     }
 }
 
@@ -423,7 +426,11 @@ fn within(key: &'static str, value: f64, low: f64, high: f64) -> Result<()> {
     if value >= low && value <= high {
         Ok(())
     } else {
-        Err(invalid(key, format!("a number in [{low}, {high}]"), value))
+        Err(SettingsError::invalid(
+            key,
+            format!("a number in [{low}, {high}]"),
+            value,
+        ))
     }
 }
 

@@ -1,20 +1,18 @@
 //! `data.source`: where text comes from, as written in a run file.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest, Sha256};
+use undertone_present::numbers::hex;
 
-use std::path::{Path, PathBuf};
-
-use super::pointer::{Pointer, not_a_pointer};
+use super::pointer::Pointer;
 use super::{probability, within};
-use crate::error::{DataError, Result, invalid};
-use crate::hash::{hash_bytes, hex};
-use crate::path::expand;
+use crate::error::{Result, SettingsError};
 use crate::time::TimeUnit;
 
 /// The source of the text of a corpus.
 ///
 /// The log of a git repository is no source of a run: its own configuration would choose programs that run on the user's machine.
-/// [`import_git`](crate::import_git) makes a table of it.
+/// `undertone data import --git` makes a table of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", remote = "Self")]
 pub enum SourceSpec {
@@ -109,7 +107,7 @@ pub struct MemorySource {
     /// Number of rows; 0 where it is not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rows: u64,
-    /// SHA-256 (64 hexadecimal digits) of the rows, as [`MemoryTable`](crate::MemoryTable) computes it; empty where it is not known.
+    /// SHA-256 (64 hexadecimal digits) of the rows, as `undertone_data::MemoryTable` computes it; empty where it is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sha256: String,
     /// Column with the user's name or number.
@@ -164,7 +162,6 @@ pub struct CsvSource {
 /// The meaning of quotes and backslashes in separated values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum Dialect {
     /// A field may stand in quotes, and then hold separators, line ends and doubled quotes; a backslash is a letter. The rule of RFC 4180.
     #[default]
@@ -265,96 +262,13 @@ impl Default for SyntheticSource {
     }
 }
 
-/// The name of a text of a command without a table of settings.
-pub(crate) fn name_of_text(path: &str) -> String {
-    named(path.as_bytes())
-}
-
-fn named(text: &[u8]) -> String {
-    hex(&hash_bytes(&[b"undertone source\0", text].concat()))
-}
-
-/// Column names of a table.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Columns<'a> {
-    pub(crate) user: Option<&'a str>,
-    pub(crate) text: &'a str,
-    pub(crate) time: Option<&'a str>,
-    pub(crate) split: Option<&'a str>,
-    pub(crate) time_unit: Option<TimeUnit>,
-    /// The settings that name the columns, for errors.
-    pub(crate) keys: &'static Keys,
-}
-
-/// The settings that name columns, each with its flag.
-#[derive(Debug)]
-pub(crate) struct Keys {
-    pub(crate) user: &'static str,
-    pub(crate) text: &'static str,
-    pub(crate) time: &'static str,
-    pub(crate) split: &'static str,
-}
-
-impl Keys {
-    /// The keys of the source of a corpus.
-    pub(crate) const SOURCE: &'static Self = &Self {
-        user: "data.source.user (--user-column)",
-        text: "data.source.text (--text-column)",
-        time: "data.source.time (--time-column)",
-        split: "data.source.split (--split-column)",
-    };
-    /// The keys of a public text whose words are counted.
-    pub(crate) const PUBLIC: &'static Self = &Self {
-        text: "data.vocabulary.text (--public-text-column, or --text-column of `data vocab --public`)",
-        ..*Self::SOURCE
-    };
-}
-
-impl<'a> Columns<'a> {
-    /// A column of texts alone.
-    pub(crate) fn texts(text: &'a str, keys: &'static Keys) -> Self {
-        Columns {
-            user: None,
-            text,
-            time: None,
-            split: None,
-            time_unit: None,
-            keys,
-        }
-    }
-}
-
-/// The columns that a table names.
-macro_rules! columns_of {
-    ($table:expr) => {
-        Columns {
-            user: Some(&$table.user),
-            text: &$table.text,
-            time: $table.time.as_deref(),
-            split: $table.split.as_deref(),
-            time_unit: $table.time_unit,
-            keys: Keys::SOURCE,
-        }
-    };
-}
-
-impl TableSource {
-    pub(crate) fn columns(&self) -> Columns<'_> {
-        columns_of!(self)
-    }
-}
-
-impl CsvSource {
-    pub(crate) fn columns(&self) -> Columns<'_> {
-        columns_of!(self)
-    }
+/// The name of a text in records, from the text that describes it.
+#[must_use]
+pub fn name_of_source(text: &str) -> String {
+    hex(&Sha256::digest([b"undertone source\0", text.as_bytes()].concat()))
 }
 
 impl MemorySource {
-    pub(crate) fn columns(&self) -> Columns<'_> {
-        columns_of!(self)
-    }
-
     /// The table in a few words, for messages to its owner.
     #[must_use]
     pub fn in_words(&self) -> String {
@@ -391,17 +305,23 @@ impl SourceSpec {
         }
     }
 
-    /// The file or folder of the source, relative to `base`; `None` where nothing is read from files.
-    pub(crate) fn place(&self, base: &Path) -> Result<Option<PathBuf>> {
-        let path = match self {
-            SourceSpec::Synthetic(_) | SourceSpec::Memory(_) => return Ok(None),
+    /// The file or folder of the source, as the run file names it; `None` where nothing is read from files.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            SourceSpec::Synthetic(_) | SourceSpec::Memory(_) => None,
             SourceSpec::Parquet(source) | SourceSpec::Arrow(source) | SourceSpec::Jsonl(source) => {
-                &source.path
+                Some(&source.path)
             }
-            SourceSpec::Csv(source) => &source.path,
-            SourceSpec::Grouped(source) => &source.path,
-        };
-        expand("data.source.path", path, base).map(Some)
+            SourceSpec::Csv(source) => Some(&source.path),
+            SourceSpec::Grouped(source) => Some(&source.path),
+        }
+    }
+
+    /// `false` if no person wrote the text: the population is made up. The text of all other sources belongs to its users.
+    #[must_use]
+    pub fn is_of_people(&self) -> bool {
+        !matches!(self, Self::Synthetic(_))
     }
 
     /// The name of the source in records: the digest of its settings.
@@ -417,7 +337,7 @@ impl SourceSpec {
         let text = serde_json::to_string(&source).unwrap_or_default();
         // The name was made of the blank values when their keys were always written.
         let (tag, blank) = ("{\"kind\":\"memory\",", "\"rows\":0,\"sha256\":\"\",");
-        named(text.replacen(tag, &format!("{tag}{blank}"), 1).as_bytes())
+        name_of_source(&text.replacen(tag, &format!("{tag}{blank}"), 1))
     }
 
     /// The source without the path of its text, as strangers may see it.
@@ -435,7 +355,9 @@ impl SourceSpec {
         source
     }
 
-    pub(crate) fn has_time(&self) -> bool {
+    /// `true` if rows have a time.
+    #[must_use]
+    pub fn has_time(&self) -> bool {
         match self {
             SourceSpec::Synthetic(_) => false,
             SourceSpec::Parquet(source) | SourceSpec::Arrow(source) | SourceSpec::Jsonl(source) => {
@@ -447,7 +369,9 @@ impl SourceSpec {
         }
     }
 
-    pub(crate) fn has_split(&self) -> bool {
+    /// `true` if rows say their partition.
+    #[must_use]
+    pub fn has_split(&self) -> bool {
         match self {
             SourceSpec::Synthetic(_) => false,
             SourceSpec::Parquet(source) | SourceSpec::Arrow(source) | SourceSpec::Jsonl(source) => {
@@ -462,20 +386,20 @@ impl SourceSpec {
     /// Checks the source's own settings.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`](crate::DataError::InvalidSetting) naming the key.
+    /// An error that names the key.
     pub fn validate(&self) -> Result<()> {
         match self {
             SourceSpec::Synthetic(source) => source.validate(),
             SourceSpec::Csv(source) => source.validate(),
             SourceSpec::Parquet(source) | SourceSpec::Arrow(source) if source.records.is_some() => {
-                Err(DataError::ConflictingSetting {
-                    key: "data.source.records",
-                    reason: "a file of Parquet or Arrow is a table of rows",
-                })
+                Err(SettingsError::conflict(
+                    "data.source.records",
+                    "a file of Parquet or Arrow is a table of rows",
+                ))
             }
             SourceSpec::Jsonl(source) => match &source.records {
-                Some(place) if Pointer::parse(place).is_none() => Err(not_a_pointer(place)),
-                _ => Ok(()),
+                Some(place) => Pointer::of_records(place).map(drop),
+                None => Ok(()),
             },
             _ => Ok(()),
         }
@@ -492,7 +416,11 @@ impl CsvSource {
         };
         if !letter.is_ascii() || meant || matches!(letter, '\n' | '\r') {
             let expected = "one ASCII character that is no line end, and no quote or backslash with a meaning of its own";
-            return Err(invalid("data.source.delimiter", expected, format!("{letter:?}")));
+            return Err(SettingsError::invalid(
+                "data.source.delimiter",
+                expected,
+                format!("{letter:?}"),
+            ));
         }
         Ok(())
     }
@@ -529,10 +457,10 @@ impl SyntheticSource {
             ("data.source.max_sentences", self.max_sentences, 1, 1_000_000),
         ] {
             if value < min {
-                return Err(invalid(key, format!("at least {min}"), value));
+                return Err(SettingsError::invalid(key, format!("at least {min}"), value));
             }
             if value > max {
-                return Err(invalid(key, format!("at most {max}"), value));
+                return Err(SettingsError::invalid(key, format!("at most {max}"), value));
             }
         }
         if self.topics.saturating_mul(self.habits) > 4096 || self.topics > self.words / 4 {
@@ -540,7 +468,7 @@ impl SyntheticSource {
                 "{} topics, {} habits, {} words",
                 self.topics, self.habits, self.words
             );
-            return Err(invalid(
+            return Err(SettingsError::invalid(
                 "data.source.topics",
                 "topics times habits at most 4096 and topics at most words / 4",
                 got,

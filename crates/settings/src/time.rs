@@ -8,10 +8,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Result, invalid};
+use crate::error::{Result, SettingsError};
 
 /// Time of a row that has none. Readers refuse this number as a time.
-pub(crate) const NO_TIME: i64 = i64::MIN;
+pub const NO_TIME: i64 = i64::MIN;
 
 /// The last second of the year 9999, and the first of the year 1. Numbers beyond are no seconds.
 const LAST_SECOND: i128 = 253_402_300_799;
@@ -19,7 +19,6 @@ const FIRST_SECOND: i128 = -62_135_596_800;
 
 /// The unit of times that are numbers. Without one they are seconds, and numbers that look otherwise are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub enum TimeUnit {
     /// Seconds since 1970-01-01 UTC, of any size.
     #[serde(rename = "s")]
@@ -96,7 +95,7 @@ impl FromStr for TimeUnit {
 }
 
 /// The seconds of a time that is text, `None` for blank text. The error says what was expected.
-pub(crate) fn of_text(text: &str, unit: Option<TimeUnit>) -> Result<Option<i64>, String> {
+pub fn of_text(text: &str, unit: Option<TimeUnit>) -> Result<Option<i64>, String> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(None);
@@ -108,7 +107,7 @@ pub(crate) fn of_text(text: &str, unit: Option<TimeUnit>) -> Result<Option<i64>,
 }
 
 /// The seconds of a time that is a number of floating point, `None` for NaN, which stands for no value.
-pub(crate) fn of_float(value: f64, unit: Option<TimeUnit>) -> Result<Option<i64>, String> {
+pub fn of_float(value: f64, unit: Option<TimeUnit>) -> Result<Option<i64>, String> {
     if value.is_nan() {
         return Ok(None);
     }
@@ -120,7 +119,7 @@ pub(crate) fn of_float(value: f64, unit: Option<TimeUnit>) -> Result<Option<i64>
 }
 
 /// The seconds of a time that is a whole number.
-pub(crate) fn of_integer(value: i128, unit: Option<TimeUnit>) -> Result<i64, String> {
+pub fn of_integer(value: i128, unit: Option<TimeUnit>) -> Result<i64, String> {
     let seconds = match unit {
         None => match TimeUnit::guessed(value) {
             None => i64::try_from(value).ok(),
@@ -144,11 +143,13 @@ pub(crate) fn of_integer(value: i128, unit: Option<TimeUnit>) -> Result<i64, Str
 }
 
 /// Whole seconds of a count of smaller units: the one place where times are floored.
-pub(crate) fn floored(value: i128, per_second: i128) -> Option<i64> {
+pub fn floored(value: i128, per_second: i128) -> Option<i64> {
     i64::try_from(value.div_euclid(per_second)).ok()
 }
 
-pub(crate) fn expected() -> String {
+/// The times that are read, in words for an error.
+#[must_use]
+pub fn expected() -> String {
     "unix seconds or an ISO date such as 2024-06-05 or 2024-06-05T12:30:00Z".to_owned()
 }
 
@@ -210,12 +211,12 @@ impl TimePoint {
     /// Seconds since 1970-01-01 UTC.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`](crate::DataError::InvalidSetting) under `key` where the text is no date.
-    pub(crate) fn seconds(&self, key: &'static str) -> Result<i64> {
+    /// An error that names `key`, where the text is no date.
+    pub fn seconds(&self, key: &'static str) -> Result<i64> {
         match self {
             TimePoint::Seconds(seconds) => Ok(*seconds),
             TimePoint::Date(text) => parse_date(text).ok_or_else(|| {
-                invalid(
+                SettingsError::invalid(
                     key,
                     "unix seconds or a UTC date like \"2024-06-05\" or \"2024-06-05T12:30:00Z\"",
                     format!("\"{text}\""),
@@ -236,7 +237,7 @@ impl fmt::Display for TimePoint {
 
 /// `YYYY-MM-DD`, optionally followed by `T` or a space and `HH:MM`, `HH:MM:SS` or a fraction of seconds, optionally by an offset.
 /// Without an offset the time is UTC. The fraction is dropped, which floors.
-pub(crate) fn parse_date(text: &str) -> Option<i64> {
+pub fn parse_date(text: &str) -> Option<i64> {
     let (date, rest) = text.split_at_checked(10)?;
     let [year, month, day] = three_numbers(date, '-', [4, 2, 2])?;
     let midnight = midnight(year, month, day)?;
@@ -285,7 +286,7 @@ fn offset(zone: &str) -> Option<i64> {
 }
 
 /// Days from 1970-01-01 to a date, where there is such a date.
-pub(crate) fn days_of_date(year: i64, month: i64, day: i64) -> Option<i64> {
+pub fn days_of_date(year: i64, month: i64, day: i64) -> Option<i64> {
     Some(midnight(year, month, day)?.div_euclid(86_400))
 }
 

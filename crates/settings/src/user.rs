@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{LocalError, Result};
+use crate::error::{Result, SettingsError};
 
 /// The settings of a user's work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ pub struct BatchShape {
 }
 
 /// Number of sentences whose gradient is computed at once in FedSGD; it bounds the workspace, not the batch.
-pub(crate) const FEDSGD_CHUNK: usize = 64;
+pub const FEDSGD_CHUNK: usize = 64;
 
 /// The algorithm of a user: the user updates of \[DPLM\] Algorithm 1, or the gradients of \[UserDP\].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,7 +161,7 @@ impl UserSettings {
 
     /// Max number of examples that a user trains on in a round, of those that a user has at most. It is at least 1: a batch of "all
     /// examples" is no larger than what a user has.
-    pub(crate) fn examples_of(&self, max_examples: usize) -> usize {
+    pub fn examples_of(&self, max_examples: usize) -> usize {
         max_examples
             .min(self.max_examples_per_round().unwrap_or(max_examples))
             .max(1)
@@ -176,7 +176,7 @@ impl UserSettings {
     /// Checks each value and the keys that go together.
     ///
     /// # Errors
-    /// [`LocalError::Setting`] naming the key.
+    /// An error that names the key.
     pub fn validate(&self) -> Result<()> {
         if let Some(size) = self.batch_size {
             at_least_one("user_update.batch_size", size)?;
@@ -185,14 +185,14 @@ impl UserSettings {
         at_least_one("user_update.epochs", self.epochs)?;
         let name = self.algorithm.name();
         if self.algorithm != Algorithm::FedAvg && self.epochs != 1 {
-            return Err(LocalError::setting(
+            return Err(SettingsError::invalid(
                 "user_update.epochs",
                 format!("1 with {name}"),
                 self.epochs,
             ));
         }
         if self.algorithm != Algorithm::FedAvg && self.batching == Batching::Stream {
-            return Err(LocalError::setting(
+            return Err(SettingsError::invalid(
                 "user_update.batching",
                 format!("`sentences` with {name}"),
                 "stream",
@@ -206,7 +206,7 @@ impl UserSettings {
                 Some(_) => "user_update.max_steps",
                 None => "user_update.clip_every_step",
             };
-            return Err(LocalError::conflict(
+            return Err(SettingsError::conflict(
                 key,
                 format!("algorithm {name} makes a single step per round"),
             ));
@@ -220,7 +220,12 @@ impl UserSettings {
     /// Checks the keys of local training.
     fn validate_local(&self) -> Result<()> {
         let name = self.algorithm.name();
-        let missing = |key: &str| Err(LocalError::missing(key, format!("a value for algorithm {name}")));
+        let missing = |key: &str| {
+            Err(SettingsError::missing(
+                key,
+                format!("a value for algorithm {name}"),
+            ))
+        };
         if self.batch_size.is_none() {
             return missing("user_update.batch_size");
         }
@@ -229,7 +234,7 @@ impl UserSettings {
         };
         positive("user_update.learning_rate", learning_rate)?;
         if let Some(size) = self.group_size {
-            return Err(LocalError::setting(
+            return Err(SettingsError::invalid(
                 "user_update.group_size",
                 format!("`uls` or `els` as user_update.algorithm (`max_examples` with {name})"),
                 size,
@@ -247,7 +252,7 @@ impl UserSettings {
         let name = self.algorithm.name();
         let Some(size) = self.group_size else {
             let expected = format!("a value for algorithm {name}");
-            return Err(LocalError::missing("user_update.group_size", expected));
+            return Err(SettingsError::missing("user_update.group_size", expected));
         };
         at_least_one("user_update.group_size", size as usize)?;
         let others = [
@@ -262,7 +267,11 @@ impl UserSettings {
         for (key, value, instead) in others {
             if let Some(value) = value {
                 let key = format!("user_update.{key}");
-                return Err(LocalError::setting(&key, format!("{instead} with {name}"), value));
+                return Err(SettingsError::invalid(
+                    &key,
+                    format!("{instead} with {name}"),
+                    value,
+                ));
             }
         }
         Ok(())
@@ -273,7 +282,7 @@ fn positive(key: &str, value: f64) -> Result<()> {
     if value > 0.0 && value.is_finite() {
         Ok(())
     } else {
-        Err(LocalError::setting(key, "a finite number above 0", value))
+        Err(SettingsError::invalid(key, "a finite number above 0", value))
     }
 }
 
@@ -281,6 +290,6 @@ fn at_least_one(key: &str, value: usize) -> Result<()> {
     if value > 0 {
         Ok(())
     } else {
-        Err(LocalError::setting(key, "at least 1", value))
+        Err(SettingsError::invalid(key, "at least 1", value))
     }
 }
