@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use undertone_accounting::{Delta, Epsilon};
 use undertone_present::numbers::{epsilon_delta, number, upper_bound};
-use undertone_run::files::write_atomic;
+use undertone_run_directory::files::write_atomic;
 
 use self::protocol::{Protocol, Scheme, Setting};
 use self::vectors::{VectorArgs, Vectors};

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use tempfile::TempDir;
 use undertone_data::{Corpus, MemoryTable, Split};
 use undertone_run::RunError;
-use undertone_run::config::settings_from_value;
+use undertone_run_directory::config::settings_from_value;
 use undertone_settings::{CorpusSpec, SourceSpec};
 
 use crate::run_error::{of_data, of_run};

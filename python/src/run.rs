@@ -2,16 +2,17 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use undertone_run::session_config::SessionConfig;
+use undertone_run_directory::session_config::SessionConfig;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 use undertone_present::numbers::epsilon_delta;
 use undertone_report::ReportError;
-use undertone_run::config::{Override, RunFile};
+use undertone_run_directory::config::Override;
+use undertone_run::{RunError, RunFile, RunOptions, checkpoint};
 use undertone_run::export::{ExportOptions, Layout};
-use undertone_run::{RunError, RunOptions, checkpoint, files, manifest};
+use undertone_run_directory::{files, manifest};
 
 use crate::corpus::{PyCorpus, text_of};
 use crate::error::UndertoneError;
@@ -97,7 +98,7 @@ pub(crate) fn _read_run(py: Python<'_>, path: PathBuf) -> PyResult<String> {
         if let Some(session) = session_data(&path)? {
             return text_of(&session);
         }
-        let run = undertone_run::read::read(&path).map_err(|error| of_run(&error))?;
+        let run = undertone_run_directory::read::read(&path).map_err(|error| of_run(&error))?;
         text_of(&json!({
             "config": run.config,
             "start": run.start,
@@ -164,7 +165,7 @@ pub(crate) fn _read_ledger(py: Python<'_>, path: PathBuf) -> PyResult<String> {
 #[pyfunction]
 pub(crate) fn _verify(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     py.detach(|| {
-        let verification = undertone_run::verify::verify(&path).map_err(|error| of_run(&error))?;
+        let verification = undertone_verify::verify(&path).map_err(|error| of_run(&error))?;
         text_of(&json!({ "holds": verification.holds(), "verification": verification }))
     })
 }
@@ -210,7 +211,7 @@ pub(crate) fn _export(
 #[pyfunction]
 pub(crate) fn _publish(py: Python<'_>, path: PathBuf, folder: PathBuf) -> PyResult<PathBuf> {
     py.detach(|| {
-        let published = undertone_run::publish::publish(&path, &folder);
+        let published = undertone_verify::publish(&path, &folder);
         published
             .map(|published| published.folder)
             .map_err(|error| of_run(&error))

@@ -8,7 +8,7 @@ mod round;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
-use undertone_run::session_config::SessionConfig;
+use undertone_run_directory::session_config::SessionConfig;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_data::{Progress, Stage};
 use undertone_run::Observer;
-use undertone_run::metrics::{EvaluationRecord, RoundRecord, StartRecord};
+use undertone_run_directory::metrics::{EvaluationRecord, RoundRecord, StartRecord};
 
 use crate::threads::pool_of;
 

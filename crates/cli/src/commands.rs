@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use undertone_run::config::syntax_error;
 use undertone_run::language::{LanguageModel, SpecialTokens};
+use undertone_run_directory::config::syntax_error;
 
 use crate::output::Output;
 

@@ -23,7 +23,7 @@ use undertone_coordinator::record::EndReason;
 use undertone_coordinator::task::{IdentityLevel, Seeding};
 use undertone_protocol::TaskKind;
 use undertone_protocol::{Digest32, TaskState};
-use undertone_run::files;
+use undertone_run_directory::files;
 use undertone_service::identity::{DAY, Identity, Invitation, digest_from};
 use undertone_service::keys::random;
 use undertone_service::metrics::FunnelRow;
@@ -349,7 +349,7 @@ impl<'s> Admin<'s> {
 
     fn create(&self, text: &str, path: &Path, population: &str) -> Result<TaskSummary> {
         check_population(population)?;
-        let file = undertone_run::task::parse(text, path, Seeding::Refused)?;
+        let file = undertone_run_directory::task::parse(text, path, Seeding::Refused)?;
         let base = path.parent().unwrap_or_else(|| Path::new("."));
         let shared = self.shared();
         let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
@@ -552,7 +552,7 @@ impl<'s> Admin<'s> {
             planned: report.planned.as_ref().map(Figures::new),
             observed: report.observed.as_ref().map(Figures::new),
             claimed: report.claimed().map(Figures::new),
-            obstacles: undertone_run::verify::obstacles(folder)?,
+            obstacles: undertone_verify::obstacles(folder)?,
             warning: task.warning()?,
         })
     }

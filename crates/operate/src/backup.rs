@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use undertone_protocol::TaskState;
-use undertone_run::files;
+use undertone_run_directory::files;
 use undertone_service::data_folder::{self, BLOBS, DATABASE};
 use undertone_service::identity::hex;
 use undertone_service::keys::seal;
@@ -106,7 +106,7 @@ pub fn write_key(path: &Path) -> Result<()> {
     let key = Zeroizing::new(random::<64>()?);
     files::write_secret_with(path, |file| {
         std::io::Write::write_all(file, &*key)
-            .map_err(|error| undertone_run::RunError::io("write", path, error))
+            .map_err(|error| undertone_run_directory::error::DirectoryError::io("write", path, error))
     })?;
     Ok(())
 }
@@ -299,7 +299,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     Ok(files::write_secret_with(path, |file| {
         std::io::Write::write_all(file, bytes)
-            .map_err(|error| undertone_run::RunError::io("write", path, error))
+            .map_err(|error| undertone_run_directory::error::DirectoryError::io("write", path, error))
     })?)
 }
 

@@ -2,21 +2,38 @@
 
 use std::fmt::Write;
 
+use undertone_audit::attack::{self, Attack, Attacks, Membership};
+use undertone_audit::record::{Audit, Bound};
 use undertone_present::numbers::{grouped, number, upper_bound};
-use undertone_run::audit::attack::{Attack, Membership};
-use undertone_run::audit::record::{Audit, Bound};
 
-use super::RunData;
 use super::page::escaped;
+use super::{Result, RunData};
+
+/// The audits that somebody has recorded beside a run.
+pub(super) struct Audits {
+    record: Option<Audit>,
+    /// PRIVACY: exact statistics of users.
+    attacks: Option<Attacks>,
+}
+
+impl Audits {
+    /// Those in the directory of a run.
+    pub(super) fn beside(run: &RunData) -> Result<Self> {
+        Ok(Self {
+            record: undertone_audit::read(&run.directory)?,
+            attacks: attack::read(&run.directory)?,
+        })
+    }
+}
 
 /// The section of a private run; nothing for one that claims nothing.
-pub(super) fn section(run: &RunData) -> String {
+pub(super) fn section(run: &RunData, audits: &Audits) -> String {
     let private = run.privacy.as_ref().is_some_and(|privacy| privacy.private);
     if !private {
         return String::new();
     }
-    let attacks = run.attacks.as_ref().map_or(&[][..], |all| &all.attacks);
-    let body = match &run.audit {
+    let attacks = audits.attacks.as_ref().map_or(&[][..], |all| &all.attacks);
+    let body = match &audits.record {
         None if !attacks.is_empty() => String::new(),
         None => format!(
             "<p>Nobody has audited this run. This command replays its sums beside those of its neighbours:</p>\n\

@@ -1,6 +1,7 @@
 //! Errors of the report of a run.
 
 use undertone_run::RunError;
+use undertone_run_directory::error::DirectoryError;
 
 /// An error of making a report.
 #[derive(Debug, thiserror::Error)]
@@ -17,4 +18,10 @@ pub enum ReportError {
     /// A file of the run directory could not be read, understood or written.
     #[error(transparent)]
     Run(#[from] RunError),
+}
+
+impl From<DirectoryError> for ReportError {
+    fn from(error: DirectoryError) -> Self {
+        RunError::from(error).into()
+    }
 }

@@ -22,13 +22,15 @@ mod summary;
 use std::path::Path;
 
 pub use error::ReportError;
-use undertone_run::files::{self, write_atomic};
+use undertone_run_directory::files::{self, write_atomic};
 
+use audits::Audits;
 pub use personalization::personalization;
 pub use pictures::Picture;
 pub use registry::{REGISTRY_FILE, Record, registry};
 pub use summary::summary;
-pub use undertone_run::read::{RunData, read};
+
+pub use undertone_run_directory::read::{RunData, read};
 
 /// Result of this module's functions.
 pub type Result<T, E = ReportError> = std::result::Result<T, E>;
@@ -41,12 +43,12 @@ pub fn plots(run: &RunData) -> Result<Vec<Picture>> {
     pictures::all(run)
 }
 
-/// The whole report as one HTML document that needs no other file and no script.
+/// The whole report as one HTML document that needs no other file and no script. The audits are read from the run's directory.
 ///
 /// # Errors
-/// [`ReportError::Picture`].
+/// [`ReportError::Picture`]; an audit that cannot be read.
 pub fn html(run: &RunData) -> Result<String> {
-    Ok(page::page(run, &plots(run)?))
+    Ok(page::page(run, &Audits::beside(run)?, &plots(run)?))
 }
 
 /// Reads a run directory and writes `report.html` and `plots/*.svg` into it, each file at once.
@@ -63,7 +65,7 @@ pub fn write(run_dir: &Path) -> Result<()> {
     }
     Ok(write_atomic(
         &run_dir.join("report.html"),
-        page::page(&run, &plots).as_bytes(),
+        page::page(&run, &Audits::beside(&run)?, &plots).as_bytes(),
     )?)
 }
 

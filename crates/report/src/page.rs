@@ -1,5 +1,6 @@
 //! The page: privacy first, then results, pictures, head words and the configuration.
 
+use super::audits::Audits;
 use std::fmt::Write;
 
 use super::RunData;
@@ -9,17 +10,17 @@ use super::summary::{duration, summary, tokens_of, top1};
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
 use undertone_present::PALETTE;
 use undertone_present::numbers::{grouped, number, share, upper_bound};
-use undertone_run::metrics::HeadWords;
-use undertone_run::privacy_page;
+use undertone_run_directory::metrics::HeadWords;
+use undertone_run_directory::privacy_page;
 
 const STYLE: &str = include_str!("style.css");
 
-pub(super) fn page(run: &RunData, pictures: &[Picture]) -> String {
+pub(super) fn page(run: &RunData, audits: &Audits, pictures: &[Picture]) -> String {
     let name = escaped(&run.start.run);
     let body = [
         header(run),
         privacy(run),
-        audits::section(run),
+        audits::section(run, audits),
         tiles(run),
         figures(pictures),
         head_words(run),

@@ -4,7 +4,7 @@ use super::summary::percent;
 use super::{ReportError, Result, RunData};
 use undertone_present::chart::{self, FIRST, Format, Labels, SECOND, Series, Style, THIRD};
 use undertone_present::numbers::{grouped, number, upper_bound};
-use undertone_run::metrics::{EvaluationRecord, Histogram, RoundRecord};
+use undertone_run_directory::metrics::{EvaluationRecord, Histogram, RoundRecord};
 
 /// Number of rounds whose update norms are in one histogram.
 const NORM_ROUNDS: usize = 20;

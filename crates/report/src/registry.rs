@@ -12,10 +12,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::record::{GuaranteePoint, PrivacyReport};
 use undertone_present::numbers::epsilon_delta;
-use undertone_run::RunError;
-use undertone_run::config::parse_as;
-use undertone_run::files::{self, names::PRIVACY_FILE, write_json};
-use undertone_run::verify::release;
+use undertone_run_directory::config::parse_as;
+use undertone_run_directory::error::DirectoryError;
+use undertone_run_directory::files::names::PRIVACY_FILE;
+use undertone_run_directory::files::{self, write_json};
+use undertone_verify::release;
 
 use super::Result;
 
@@ -141,7 +142,7 @@ impl Record {
 /// `registry.json` into the directory of a run or task. A published folder keeps its files as they are.
 ///
 /// # Errors
-/// A claim of the run that does not hold; [`RunError::NotPublishable`] with all that the guarantee does not cover; facts that are missing,
+/// A claim of the run that does not hold; [`DirectoryError::NotPublishable`] with all that the guarantee does not cover; facts that are missing,
 /// by key; files that cannot be read or written.
 pub fn registry(run_dir: &Path, facts_file: &Path) -> Result<Record> {
     let facts: Facts = parse_as(&files::read_given_text(facts_file)?, facts_file, &[])?;
@@ -153,14 +154,14 @@ pub fn registry(run_dir: &Path, facts_file: &Path) -> Result<Record> {
         .flat_map(|check| &check.problems)
         .next()
     {
-        return Err(RunError::damaged(
+        return Err(DirectoryError::damaged(
             run_dir,
             format!("no record of claims that do not hold: {problem}"),
         )
         .into());
     }
     if !obstacles.is_empty() {
-        return Err(RunError::NotPublishable {
+        return Err(DirectoryError::NotPublishable {
             path: run_dir.to_owned(),
             reasons: obstacles,
         }
@@ -169,7 +170,7 @@ pub fn registry(run_dir: &Path, facts_file: &Path) -> Result<Record> {
     let path = run_dir.join(PRIVACY_FILE);
     let privacy: PrivacyReport = files::read_json(&path)?;
     let Some((figure, guarantee)) = privacy.of_release() else {
-        return Err(RunError::damaged(&path, "expected a guarantee, for a public record").into());
+        return Err(DirectoryError::damaged(&path, "expected a guarantee, for a public record").into());
     };
     let tested = verification.checks.iter().map(|check| Tested {
         check: check.name,
@@ -218,7 +219,7 @@ pub fn registry(run_dir: &Path, facts_file: &Path) -> Result<Record> {
             not_tested: verification.notes.iter().map(|note| (*note).to_owned()).collect(),
         },
     };
-    if !undertone_run::public_ledger::is_published(run_dir) {
+    if !undertone_run_directory::public_ledger::is_published(run_dir) {
         write_json(&run_dir.join(REGISTRY_FILE), &record)?;
     }
     Ok(record)
@@ -242,7 +243,7 @@ fn check(facts: &Facts) -> Result<()> {
         ("rationale", &facts.rationale),
     ] {
         if value.trim().is_empty() {
-            return Err(RunError::value(key, "a sentence", "an empty text").into());
+            return Err(DirectoryError::value(key, "a sentence", "an empty text").into());
         }
     }
     let date = &facts.publication_date;
@@ -261,6 +262,6 @@ fn check(facts: &Facts) -> Result<()> {
     };
     match is_date {
         true => Ok(()),
-        false => Err(RunError::value("publication_date", "a date YYYY-MM-DD", date).into()),
+        false => Err(DirectoryError::value("publication_date", "a date YYYY-MM-DD", date).into()),
     }
 }

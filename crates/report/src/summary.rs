@@ -3,8 +3,7 @@
 use super::RunData;
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
 use undertone_present::numbers::{grouped, number, share, upper_bound};
-use undertone_run::metrics::EvaluationRecord;
-use undertone_run::metrics::Metrics;
+use undertone_run_directory::metrics::{EvaluationRecord, Metrics};
 
 /// Number of tokens that a run trained on; a service never learns it.
 pub(super) fn tokens_of(run: &RunData) -> Option<u64> {

@@ -1,7 +1,9 @@
 use super::*;
 use undertone_coordinator::record::{GuaranteePoint, GuaranteeRecord, PrivacyReport, SchemaRecord};
-use undertone_run::metrics::{CommonestPrediction, HeadWords, Metrics};
-use undertone_run::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
+use undertone_run_directory::metrics::{
+    CommonestPrediction, EvaluationRecord, HeadWords, Histogram, Metrics, MetricsLine, RoundRecord,
+    StartRecord,
+};
 
 fn guarantee(epsilon: f64) -> GuaranteeRecord {
     GuaranteeRecord {
@@ -104,8 +106,6 @@ fn run(rounds: u64, private: bool) -> RunData {
             warning: None,
         },
         rounds: (0..rounds).map(round).collect(),
-        audit: None,
-        attacks: None,
         evaluations: (0..=rounds / 10)
             .filter(|_| rounds > 0)
             .map(|i| evaluation(i * 10))
@@ -412,7 +412,7 @@ fn the_privacy_report_is_the_checklist() {
         delta: 1e-10,
         epsilon: 4.4871,
     }];
-    let text = undertone_run::privacy_page::document("r", data.privacy.as_ref().unwrap());
+    let text = undertone_run_directory::privacy_page::document("r", data.privacy.as_ref().unwrap());
     for words in [
         "> **Warning.** The run is seeded",
         "- **Unit of privacy.** a user",
@@ -429,5 +429,7 @@ fn the_privacy_report_is_the_checklist() {
     let page = html(&data).unwrap();
     assert!(page.contains("MinS 300"), "{page}");
     let not_private = run(3, false).privacy.unwrap();
-    assert!(undertone_run::privacy_page::document("r", &not_private).contains("gives no guarantee"));
+    assert!(
+        undertone_run_directory::privacy_page::document("r", &not_private).contains("gives no guarantee")
+    );
 }

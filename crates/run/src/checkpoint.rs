@@ -10,6 +10,7 @@ pub(crate) mod store;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use undertone_run_directory::error::DirectoryError;
 
 use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, SafeTensors, View};
@@ -17,11 +18,11 @@ use serde::{Deserialize, Serialize};
 use undertone_mechanisms::MechanismError;
 
 use crate::error::{Result, RunError};
-use crate::files;
 use undertone_coordinator::CoordinatorError;
 use undertone_coordinator::adaptive_clip::AdaptiveClip;
 use undertone_coordinator::head::RunHead;
 use undertone_coordinator::participation::ParticipationKey;
+use undertone_run_directory::files;
 
 /// A checkpoint that was read back.
 #[derive(Debug, Clone, PartialEq)]
@@ -133,13 +134,13 @@ impl Snapshot<'_> {
                 let name = format!("{NOISE_PREFIX}{}{NOISE_SUFFIX}", self.state.rounds);
                 let path = folder.join(&name);
                 files::write_secret_with(&path, |file| {
-                    head.save_secret(file).map_err(|error| named(error.into(), &path))
+                    head.save_secret(file).map_err(|error| named(error, &path))
                 })?;
                 Some(name)
             }
             None => None,
         };
-        let damaged = |error: String| RunError::damaged(&path, error);
+        let damaged = |error: String| DirectoryError::damaged(&path, error);
         let state = serde_json::to_string(&self.state).map_err(|error| damaged(error.to_string()))?;
         let metadata = HashMap::from([(STATE_KEY.to_owned(), state)]);
         let tensors = NAMES
@@ -147,7 +148,7 @@ impl Snapshot<'_> {
             .zip([self.parameters, self.first, self.second].map(Floats::new));
         files::write_secret_at(&path, |temporary| {
             safetensors::serialize_to_file(tensors, Some(metadata), temporary).map_err(|error| match error {
-                SafeTensorError::IoError(source) => RunError::io("write", &path, source),
+                SafeTensorError::IoError(source) => DirectoryError::io("write", &path, source),
                 other => damaged(other.to_string()),
             })
         })?;
@@ -157,12 +158,12 @@ impl Snapshot<'_> {
 }
 
 /// The error of a state that could not be written, with the name of its file.
-fn named(error: RunError, path: &Path) -> RunError {
+fn named(error: CoordinatorError, path: &Path) -> DirectoryError {
     match error {
-        RunError::Coordinator(CoordinatorError::Mechanism(MechanismError::StateIo {
-            kind, message, ..
-        })) => RunError::io("write", path, std::io::Error::new(kind, message)),
-        other => other,
+        CoordinatorError::Mechanism(MechanismError::StateIo { kind, message, .. }) => {
+            DirectoryError::io("write", path, std::io::Error::new(kind, message))
+        }
+        other => other.into(),
     }
 }
 

@@ -12,23 +12,19 @@ pub(crate) mod workspace;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use undertone_run_directory::files::names::CONFIG_FILE;
 
 use sha2::{Digest, Sha256};
 use undertone_data::{Corpus, EosTargets, Partition};
 use undertone_models::SequenceModel;
 
 use crate::checkpoint::store::RunStore;
-use crate::config::{EvaluationConfig, EvaluationSplit, RunConfig, RunFile};
+use crate::engine;
 use crate::error::{Result, RunError};
 use crate::evaluate::{EvaluationSet, UserCounts};
-use crate::files::JsonLines;
-use crate::metrics::Metrics;
-use crate::metrics::StartRecord;
 use crate::observer::Observer;
-use crate::plan_inputs::trained_model;
 use crate::ranks::{OneProcess, Ranks};
-use crate::sweep_statement::SweepStatement;
-use crate::{engine, initial_model};
+use crate::run_file::RunFile;
 use undertone_coordinator::cohorts::Cohorts;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::participation::ParticipationKey;
@@ -37,39 +33,18 @@ use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
 use undertone_coordinator::source::UpdateSource;
 use undertone_coordinator::trainings::Training;
 use undertone_present::numbers::hex;
+use undertone_run_directory::config::{EvaluationConfig, EvaluationSplit, RunConfig};
+use undertone_run_directory::files::JsonLines;
+use undertone_run_directory::initial_model;
+use undertone_run_directory::metrics::{Metrics, StartRecord};
+use undertone_run_directory::plan_inputs::trained_model;
+use undertone_run_directory::sweep_statement::SweepStatement;
 
 use workspace::RunDirectory;
 
-pub use crate::entropy::randomness;
-pub(crate) use crate::entropy::{fresh_bytes, fresh_number, round_entropy};
-pub(crate) use crate::files::names::{
-    CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE, MECHANISM_FILE, METRICS_FILE,
-    MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, REPLAYS_FILE, SOURCE_FILE, SWEEP_FILE, TOKENIZER_FILE,
-    TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
-};
 pub use follower::train_as_follower;
 
-pub use workspace::{CORPORA_FOLDER, CorpusProgress};
-/// The files that a finished run's manifest covers. It does not cover `report.html` and `plots/`, which are drawn from these.
-pub(crate) const FINISHED_FILES: [&str; 17] = [
-    CONFIG_FILE,
-    INITIAL_MODEL_FILE,
-    LANE_FILE,
-    LANE_VALUES_FILE,
-    LEDGER_FILE,
-    MECHANISM_FILE,
-    METRICS_FILE,
-    MODEL_FILE,
-    PRIVACY_FILE,
-    PRIVACY_PAGE,
-    REPLAYS_FILE,
-    SOURCE_FILE,
-    SWEEP_FILE,
-    TOKENIZER_FILE,
-    TOKENIZER_PRIVACY_FILE,
-    VOCAB_FILE,
-    VOCAB_PRIVACY_FILE,
-];
+pub use workspace::CorpusProgress;
 
 /// Options for the output folder of a run and its use of the machine. None of them changes the result.
 #[derive(Debug, Clone)]
@@ -283,7 +258,7 @@ pub(crate) struct Finished {
 impl Finished {
     /// Relative paths of the data settings start at `base`, by default at the folder where they started when the run was made.
     pub(crate) fn open(run_dir: &Path, base: Option<&Path>, observer: &dyn Observer) -> Result<Self> {
-        if crate::task::is_exported(run_dir) {
+        if undertone_run_directory::task::is_exported(run_dir) {
             return Err(RunError::WithoutText {
                 path: run_dir.to_owned(),
             });
@@ -292,9 +267,9 @@ impl Finished {
         let directory = RunDirectory::existing(run_dir)?;
         let base = directory.base(base, &config.data)?;
         let corpus = directory.open_corpus(&config.data, &base, observer)?;
-        let path = crate::files::vocabulary_file(run_dir);
+        let path = undertone_run_directory::files::vocabulary_file(run_dir);
         let (expected, got) = (
-            hex(&Sha256::digest(crate::files::read(&path)?)),
+            hex(&Sha256::digest(undertone_run_directory::files::read(&path)?)),
             corpus.vocab().digest(),
         );
         if expected != got {

@@ -9,15 +9,16 @@ mod standard_error;
 mod tally;
 mod users;
 
+use crate::run_file::split_of;
 use undertone_data::{Corpus, EosTargets, Partition, SpecialIds, User};
 use undertone_models::{PackedBatch, SequenceModel, SequenceWorker, StateMode};
 
-use crate::config::EvaluationSplit;
 use crate::error::{Result, RunError};
-use crate::metrics::Metrics;
 use crate::observer::{Observer, proceed};
 use crate::work_items::work_items;
 use undertone_local::batch;
+use undertone_run_directory::config::EvaluationSplit;
+use undertone_run_directory::metrics::Metrics;
 
 use tally::{TOP, Tally};
 
@@ -45,7 +46,7 @@ impl EvaluationSet {
     /// # Errors
     /// [`RunError::EmptyPartition`].
     pub fn new(corpus: &Corpus, split: EvaluationSplit, max_tokens: Option<u64>) -> Result<Self> {
-        let partition = corpus.partition(split.of_corpus());
+        let partition = corpus.partition(split_of(split));
         let sentences = first_sentences(&partition, max_tokens);
         if sentences.iter().all(|(_, sentence)| sentence.is_empty()) {
             let hint = "give `data.split` a share of users, or choose another `evaluation.split`";

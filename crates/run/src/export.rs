@@ -16,14 +16,14 @@ use undertone_models::{ModelSpec, SequenceModel, Transformer};
 
 use crate::driver::workspace::Trained;
 use crate::error::{Result, RunError};
-use crate::files::names::{
+use crate::language::special_tokens::{self, TOKENIZER_SETTINGS};
+use undertone_run_directory::files::names::{
     CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
-use crate::files::{read, read_if_there, vocabulary_file, write_atomic};
-use crate::initial_model::huggingface::{CONFIG, INDEX};
-use crate::initial_model::{Description, GPT2_CONFIG, description_of, trainings_of};
-use crate::language::special_tokens::{self, TOKENIZER_SETTINGS};
-use crate::plan_inputs::{trained_model, vocabulary_of};
+use undertone_run_directory::files::{read, read_if_there, vocabulary_file, write_atomic};
+use undertone_run_directory::initial_model::huggingface::{CONFIG, INDEX};
+use undertone_run_directory::initial_model::{Description, GPT2_CONFIG, description_of, trainings_of};
+use undertone_run_directory::plan_inputs::{trained_model, vocabulary_of};
 
 pub use undertone_models::weights::gguf::TensorType;
 
@@ -160,7 +160,7 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
         check_replaceable(folder)?;
     }
     let own = weights::description(&read(&run_dir.join(MODEL_FILE))?)?;
-    let obstacles = crate::verify::obstacles(run_dir)?;
+    let obstacles = undertone_verify::obstacles(run_dir)?;
     let description = Description {
         obstacles: obstacles.clone(),
         ..described(own, &run_dir.join(MODEL_FILE), &spec.without_lora(), &vocab)?
@@ -292,12 +292,12 @@ fn is_shard(name: &str) -> bool {
 
 /// The model and the words of a run, or of an exported task that trained.
 fn model_and_words(run_dir: &Path) -> Result<(ModelSpec, Vocab)> {
-    if !crate::task::is_exported(run_dir) {
+    if !undertone_run_directory::task::is_exported(run_dir) {
         let Trained { data, model, .. } = Trained::read(&run_dir.join(CONFIG_FILE))?;
         let vocab = vocabulary_of(run_dir, &data)?;
         return Ok((model, vocab));
     }
-    let file = crate::task::exported(run_dir)?;
+    let file = undertone_run_directory::task::exported(run_dir)?;
     if let TaskPurpose::Evaluate { of, .. } = &file.purpose {
         return Err(RunError::value(
             "the directory",

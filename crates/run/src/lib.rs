@@ -34,48 +34,31 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
-pub mod audit;
 pub mod checkpoint;
-pub mod config;
 mod driver;
 mod engine;
-mod entropy;
 mod error;
 pub mod evaluate;
 pub mod export;
-pub mod files;
-pub mod initial_model;
-mod lane;
 pub mod language;
-pub mod ledger;
 pub mod likelihood;
-pub mod manifest;
+mod local_sources;
 pub mod membership;
-pub mod metrics;
 mod observer;
 pub mod personalize;
-pub(crate) mod plan_inputs;
 pub mod pretrain;
-pub mod privacy_page;
-pub mod public_ledger;
-pub mod publish;
 pub mod ranks;
-pub mod read;
-pub mod replays;
+mod run_file;
 pub mod session;
-pub mod session_config;
 pub mod source;
 pub mod sweep;
-pub mod sweep_statement;
-pub mod task;
-pub mod verify;
 mod work_items;
 
 pub use driver::{
-    CORPORA_FOLDER, CorpusProgress, RunOptions, Summary, evaluate, evaluate_users, example_counts,
-    randomness, replay, train, train_as_follower, train_as_leader, train_candidate,
+    CorpusProgress, RunOptions, Summary, evaluate, evaluate_users, example_counts, replay, train,
+    train_as_follower, train_as_leader, train_candidate,
 };
 pub use engine::longest_example;
 pub use error::{Result, RunError};
 pub use observer::{Observer, Silent};
-pub use plan_inputs::{config_digest, named_strategy};
+pub use run_file::{RunFile, training_users};

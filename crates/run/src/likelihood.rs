@@ -11,14 +11,14 @@ use undertone_data::{Corpus, SpecialIds, Vocab};
 use undertone_local::batch;
 use undertone_models::{ModelSpec, PackedBatch, SequenceModel, SequenceWorker, StateMode};
 
-use crate::config::RunFile;
 use crate::driver::Finished;
 use crate::error::{Result, RunError};
 use crate::evaluate::BATCH;
-use crate::initial_model;
 use crate::observer::Silent;
-use crate::plan_inputs::trained_model;
+use crate::run_file::RunFile;
 use crate::work_items::work_items;
+use undertone_run_directory::initial_model;
+use undertone_run_directory::plan_inputs::trained_model;
 
 /// Takes the sequence, the target, the logits and their normalizer of one row.
 type RowSink<'a> = &'a mut dyn FnMut(usize, u32, &[f32], f32);

@@ -4,7 +4,7 @@ use undertone_coordinator::record::GuaranteeRecord;
 use undertone_coordinator::source::Watch;
 
 use crate::error::{Result, RunError};
-use crate::metrics::{EvaluationRecord, RoundRecord, StartRecord};
+use undertone_run_directory::metrics::{EvaluationRecord, RoundRecord, StartRecord};
 
 /// Receives the events of a run, to show them, and can end it.
 pub trait Observer: Send + Sync {

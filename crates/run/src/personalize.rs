@@ -8,23 +8,24 @@
 //!
 //! Source: \[UserDP\] Appendix G.2 and Figure 18: four local epochs of SGD on half of a test user's examples.
 
+use crate::run_file::split_of;
 use std::path::Path;
 
 use serde::Serialize;
 use undertone_data::{EosTargets, SpecialIds, User};
 use undertone_models::{ModelError, SequenceModel, SequenceWorker, StateMode};
 
-use crate::config::EvaluationSplit;
 use crate::driver::Finished;
 use crate::error::{Result, RunError};
 use crate::evaluate::{BATCH, EvaluationSet};
-use crate::metrics::Metrics;
 use crate::observer::Observer;
 use crate::work_items::work_items;
 use undertone_coordinator::CoordinatorError;
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_local::batch;
 use undertone_mechanisms::draws;
+use undertone_run_directory::config::EvaluationSplit;
+use undertone_run_directory::metrics::Metrics;
 
 /// The note about personalised models in results.
 pub(crate) const STAYS_WITH_ITS_USER: &str = "Personalised models stay with their users and are outside the run's guarantee; so \
@@ -142,7 +143,7 @@ pub fn personalize(
         ));
     }
     let finished = Finished::open(run_dir, base, observer)?;
-    let partition = finished.corpus.partition(options.split.of_corpus());
+    let partition = finished.corpus.partition(split_of(options.split));
     let randomness = Randomness::seeded(0);
     let mut chosen: Vec<usize> = (0..partition.num_users())
         .filter(|&user| partition.user(user).num_examples() > 1)

@@ -20,20 +20,22 @@ use undertone_data::Split;
 
 use crate::checkpoint::{Checkpoint, Snapshot, State};
 use crate::driver::workspace::RunDirectory;
-use crate::driver::{METRICS_FILE, RunOptions, Summary};
+use crate::driver::{RunOptions, Summary};
 use crate::error::{Result, RunError};
 use crate::evaluate::EvaluationSet;
-use crate::files::JsonLines;
-use crate::initial_model::local_sources::LocalSources;
-use crate::initial_model::{self, SourceName, Training, starting_parameters};
-use crate::metrics::Metrics;
-use crate::metrics::{EvaluationRecord, Histogram, MetricsLine, RoundRecord, StartRecord};
+use crate::local_sources::LocalSources;
 use crate::observer::{Observer, proceed};
 use undertone_coordinator::CoordinatorError;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::outlet::WITHOUT_NOISE;
 use undertone_coordinator::random::Randomness;
 use undertone_coordinator::server_optimizer::ServerOptimizer;
+use undertone_run_directory::files::JsonLines;
+use undertone_run_directory::files::names::METRICS_FILE;
+use undertone_run_directory::initial_model::{self, SourceName, Training, starting_parameters};
+use undertone_run_directory::metrics::{
+    EvaluationRecord, Histogram, Metrics, MetricsLine, RoundRecord, StartRecord,
+};
 
 pub use config::{CentralTrainingConfig, PretrainConfig, PretrainFile};
 use gradient::PartWorker;
@@ -150,7 +152,7 @@ impl<'a> Pretraining<'a> {
             None => inputs.directory.source_name(&config.data)?,
         };
         let mut trainings = match (&checkpoint, &config.initial_model) {
-            (Some(_), _) => crate::plan_inputs::trainings_of(inputs.directory.path())?,
+            (Some(_), _) => undertone_run_directory::plan_inputs::trainings_of(inputs.directory.path())?,
             (None, Some(file)) => initial_model::trained_on(&base.join(file))?,
             (None, None) => Vec::new(),
         };
@@ -327,7 +329,7 @@ impl<'a> Pretraining<'a> {
                 metrics_bytes: self.metrics.length(),
                 train_seconds: self.train_seconds,
                 model: self.inputs.model_name(),
-                config_sha256: crate::plan_inputs::config_digest(&file.config)?,
+                config_sha256: undertone_run_directory::plan_inputs::config_digest(&file.config)?,
                 data_sha256: corpus.digest().to_owned(),
                 // Nothing private is spent, so nothing is entered into a ledger.
                 ..State::default()

@@ -24,11 +24,12 @@ use undertone_settings::Algorithm;
 use crate::checkpoint::store::{FileStore, RunStore};
 use crate::checkpoint::{self, State};
 use crate::driver::workspace::RunDirectory;
-use crate::driver::{FINISHED_FILES, MODEL_FILE, fresh_bytes, fresh_number};
 use crate::error::{Result, RunError};
-use crate::files;
-use crate::manifest::Manifest;
-use crate::session_config::{SessionConfig, UnitRng, claims, described};
+use undertone_run_directory::entropy::{fresh_bytes, fresh_number};
+use undertone_run_directory::files;
+use undertone_run_directory::files::names::{FINISHED_FILES, MODEL_FILE};
+use undertone_run_directory::manifest::Manifest;
+use undertone_run_directory::session_config::{SessionConfig, UnitRng, claims, described};
 
 pub use round::Round;
 
@@ -351,7 +352,7 @@ impl Session {
         self.write_privacy(head)?;
         let state = State {
             model: model_name(self.counts()),
-            config_sha256: crate::plan_inputs::config_digest(&self.config)?,
+            config_sha256: undertone_run_directory::plan_inputs::config_digest(&self.config)?,
             data_sha256: self.people.sha256.clone(),
             participation_key: Some(self.people.key.clone()),
             ..State::default()

@@ -1,20 +1,20 @@
 //! The measure of a candidate of a private sweep on public text.
 
 use std::path::Path;
+use undertone_run_directory::config::RunConfig;
 
 use undertone_data::{Corpus, EosTargets, Split};
 use undertone_settings::{CorpusSpec, SplitSpec, VocabularySpec};
 
-use crate::config::RunFile;
 use crate::driver::CorpusProgress;
 use crate::error::{Result, RunError};
 use crate::evaluate::{EvaluationSet, first_sentences};
-use crate::files::names::CONFIG_FILE;
-use crate::files::{self, vocabulary_file};
-use crate::metrics::Metrics;
 use crate::observer::Observer;
-use crate::plan_inputs::{trained_model, vocabulary_of};
-use crate::sweep_statement::Score;
+use undertone_run_directory::files::names::CONFIG_FILE;
+use undertone_run_directory::files::{self, vocabulary_file};
+use undertone_run_directory::metrics::Metrics;
+use undertone_run_directory::plan_inputs::{trained_model, vocabulary_of};
+use undertone_run_directory::sweep_statement::Score;
 
 /// Measures the final model of a candidate on the public text of the score; relative paths start at `base`.
 ///
@@ -29,7 +29,7 @@ pub fn measure(
     observer: &dyn Observer,
 ) -> Result<Metrics> {
     let path = run_dir.join(CONFIG_FILE);
-    let config = RunFile::parse(&files::read_text(&path)?, &path, &[])?;
+    let config = RunConfig::parse(&files::read_text(&path)?, &path, &[])?;
     let words = std::path::absolute(vocabulary_file(run_dir))
         .map_err(|source| RunError::io("read", run_dir, source))?;
     let words = words.to_string_lossy().into_owned();

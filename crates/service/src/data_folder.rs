@@ -5,7 +5,7 @@ mod blobs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use undertone_run::files;
+use undertone_run_directory::files;
 use undertone_store::{Sqlite, Store};
 
 use crate::error::{Result, ServiceError};
@@ -180,7 +180,7 @@ fn write_remembered(folder: &Path, name: &str, text: &str) -> Result<()> {
     let path = folder.join(name);
     Ok(files::write_secret_with(&path, |file| {
         std::io::Write::write_all(file, text.as_bytes())
-            .map_err(|error| undertone_run::RunError::io("write", &path, error))
+            .map_err(|error| undertone_run_directory::error::DirectoryError::io("write", &path, error))
     })?)
 }
 

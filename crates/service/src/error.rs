@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use undertone_aggregation::AggregationError;
 use undertone_coordinator::CoordinatorError;
 use undertone_protocol::ProtocolError;
-use undertone_run::RunError;
+use undertone_run_directory::error::DirectoryError;
 use undertone_secagg::SecAggError;
 use undertone_store::{BlobError, StoreError};
 
@@ -80,7 +80,7 @@ pub enum ServiceError {
     Coordinator(#[from] CoordinatorError),
     /// An error of the files of a run.
     #[error(transparent)]
-    Run(#[from] RunError),
+    Run(#[from] DirectoryError),
     /// An error of secure aggregation.
     #[error(transparent)]
     SecAgg(#[from] SecAggError),
@@ -100,7 +100,7 @@ impl ServiceError {
             Self::Entropy(_) | Self::Io { .. } | Self::Halted { .. } | Self::Broken { .. } => true,
             Self::Store(error) => !matches!(error, StoreError::Damaged { .. }),
             Self::Blob(error) => matches!(error, BlobError::Io { .. }),
-            Self::Run(error) => matches!(error, RunError::Io { .. }),
+            Self::Run(error) => matches!(error, DirectoryError::Io { .. }),
             _ => false,
         }
     }

@@ -153,10 +153,14 @@ impl Keys {
     /// [`ServiceError::Io`].
     pub fn save(&self, folder: &Path) -> Result<()> {
         let path = folder.join(KEY_FILE);
-        Ok(undertone_run::files::write_secret_with(&path, |file| {
-            file.write_all(&self.to_bytes())
-                .map_err(|error| undertone_run::RunError::io("write", &path, error))
-        })?)
+        Ok(undertone_run_directory::files::write_secret_with(
+            &path,
+            |file| {
+                file.write_all(&self.to_bytes()).map_err(|error| {
+                    undertone_run_directory::error::DirectoryError::io("write", &path, error)
+                })
+            },
+        )?)
     }
 
     fn create(folder: &Path, path: &Path) -> Result<Self> {

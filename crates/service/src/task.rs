@@ -17,9 +17,9 @@ use undertone_coordinator::trainings::Training;
 use undertone_mechanisms::NoiseKey;
 use undertone_models::{SequenceModel, weights};
 use undertone_protocol::{Digest32, Label, TaskKind, digest_of, write};
-use undertone_run::initial_model;
-use undertone_run::metrics::MetricsLine;
-use undertone_run::task::{
+use undertone_run_directory::initial_model;
+use undertone_run_directory::metrics::MetricsLine;
+use undertone_run_directory::task::{
     TaskExport, genesis, mechanism_json, mechanism_of, new_plan, plan_with, start_record,
 };
 use undertone_secagg::{GraphChoice, Terms};
@@ -203,7 +203,7 @@ fn make(
     let model: Arc<dyn SequenceModel> = build(file, &vocab)?;
     let first = match (&file.purpose, of) {
         (TaskPurpose::Train { initial_model: path }, _) => {
-            let randomness = undertone_run::randomness(file.seed)?;
+            let randomness = undertone_run_directory::entropy::randomness(file.seed)?;
             let parameters = initial_model::starting_parameters(
                 &file.task.model,
                 path.as_deref(),
@@ -294,8 +294,8 @@ pub fn plan(file: &TaskFile, base: &Path, population: &str) -> Result<Planned> {
         TaskPurpose::Train { initial_model } => initial_model.as_ref().map(|path| base.join(path)),
         TaskPurpose::Evaluate { .. } => None,
     };
-    undertone_run::task::check_words(&path, &vocab, initial.as_deref())?;
-    let strategy = undertone_run::task::named_strategy(file, base)?;
+    undertone_run_directory::task::check_words(&path, &vocab, initial.as_deref())?;
+    let strategy = undertone_run_directory::task::named_strategy(file, base)?;
     let privacy = new_plan(file, strategy.as_ref(), vocab.len(), &trainings, population)?;
     Ok(Planned {
         words,

@@ -105,7 +105,7 @@ impl World {
         };
         let text = format!("{}{more}", TASK.replace("GOAL", &goal.to_string()));
         let file: TaskFile =
-            undertone_run::task::parse(&text, Path::new("task.toml"), Seeding::Refused).unwrap();
+            undertone_run_directory::task::parse(&text, Path::new("task.toml"), Seeding::Refused).unwrap();
         let task = create(
             &file,
             folder.path(),

@@ -19,11 +19,10 @@ use undertone_mechanisms::PrivateMedian;
 use self::doubling::{Doubling, estimate_and_double};
 use self::probe::Probe;
 use undertone_coordinator::random::{NoiseOf, Randomness};
-use undertone_run::config::RunFile;
-use undertone_run::initial_model::{self, starting_parameters};
-use undertone_run::{CORPORA_FOLDER, CorpusProgress};
-use undertone_run::{Observer, randomness};
-use undertone_run::{Result, RunError};
+use undertone_run::{CorpusProgress, Observer, Result, RunError, RunFile};
+use undertone_run_directory::entropy::randomness;
+use undertone_run_directory::files::names::CORPORA_FOLDER;
+use undertone_run_directory::initial_model::{self, starting_parameters};
 
 /// The fraction of failures that [`MedianCost::rank_error`] leaves.
 const RANK_FAILURE: f64 = 0.01;

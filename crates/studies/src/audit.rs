@@ -10,7 +10,7 @@ pub mod lane;
 pub mod mechanism;
 pub mod text;
 
-pub use undertone_run::audit::{noise, record};
+pub use undertone_audit::{noise, record};
 
 #[cfg(test)]
 mod reach;

@@ -43,7 +43,7 @@ use undertone_coordinator::participation::observed::Observed;
 use undertone_coordinator::participation::timers::{DeviceTimers, SimulatedRound};
 use undertone_coordinator::participation::{ParticipantId, ParticipationKey};
 use undertone_run::Result;
-use undertone_run::randomness;
+use undertone_run_directory::entropy::randomness;
 
 /// Simulates the rounds of a configuration; relative paths in it start at `base`. With `ledger`, each round becomes a line of
 /// that file, which is complete when all rounds are made.

@@ -34,13 +34,11 @@ use serde::{Deserialize, Serialize};
 
 use undertone_coordinator::task::folder_name;
 use undertone_report::ReportError;
-use undertone_run::checkpoint;
-use undertone_run::config::{Override, RunConfig, RunFile, parse_as};
-use undertone_run::files;
-use undertone_run::files::names::CONFIG_FILE;
-use undertone_run::manifest::{MANIFEST_FILE, Manifest};
-use undertone_run::{Observer, RunOptions};
-use undertone_run::{Result, RunError};
+use undertone_run::{Observer, Result, RunError, RunFile, RunOptions, checkpoint};
+use undertone_run_directory::config::{Override, RunConfig, parse_as};
+use undertone_run_directory::files;
+use undertone_run_directory::files::names::CONFIG_FILE;
+use undertone_run_directory::manifest::{MANIFEST_FILE, Manifest};
 
 pub use comparison::{Comparison, Difference, Row, Spread};
 pub use private::{PrivateConfig, Selected};
@@ -213,7 +211,7 @@ impl Trial {
         }
         let manifest = Manifest::read(&directory)?;
         let found = manifest.files.get(CONFIG_FILE).cloned().unwrap_or_default();
-        let expected = undertone_run::config_digest(&self.file.config)?;
+        let expected = undertone_run_directory::plan_inputs::config_digest(&self.file.config)?;
         if found != expected {
             return Err(RunError::CheckpointMismatch {
                 path: directory.join(MANIFEST_FILE),
@@ -282,7 +280,7 @@ fn unique<T: std::hash::Hash + Eq + std::fmt::Debug>(
 }
 
 fn parsed(changes: &[String]) -> Result<Vec<Override>> {
-    changes.iter().map(|change| change.parse()).collect()
+    changes.iter().map(|change| Ok(change.parse()?)).collect()
 }
 
 /// All combinations of indices, the last axis moving fastest.

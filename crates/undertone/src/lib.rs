@@ -22,12 +22,12 @@ use std::path::Path;
 pub use undertone_accounting::{Accountant, Event};
 pub use undertone_coordinator::record::PrivacyReport;
 pub use undertone_report::ReportError as Error;
-pub use undertone_run::config::RunFile;
-pub use undertone_run::metrics::Metrics;
-pub use undertone_run::verify::Verification;
-pub use undertone_run::{Observer, RunOptions, Silent, Summary};
+pub use undertone_run::{Observer, RunFile, RunOptions, Silent, Summary};
+pub use undertone_run_directory::metrics::Metrics;
+pub use undertone_verify::Verification;
 
-use undertone_run::config::{EosTargets, EvaluationSplit};
+use undertone_run_directory::config::EvaluationSplit;
+use undertone_text::EosTargets;
 
 /// Trains the run of a run file and writes its run directory under `options.out`, with its report.
 ///
@@ -82,7 +82,7 @@ pub fn evaluate(run_dir: &Path, threads: usize) -> Result<Metrics, Error> {
 /// # Errors
 /// [`Error`] names a file that cannot be opened. Claims that fail are no errors; the verification lists them.
 pub fn verify(run_dir: &Path) -> Result<Verification, Error> {
-    Ok(undertone_run::verify::verify(run_dir)?)
+    Ok(undertone_verify::verify(run_dir)?)
 }
 
 /// Draws the report of a run again from the files of its directory: `report.html` and `plots/`.

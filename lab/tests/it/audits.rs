@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use undertone_run::config::RunFile;
+use undertone_run::RunFile;
 
 #[test]
 fn the_run_files_of_the_notebook_are_read() {

@@ -15,9 +15,9 @@ use undertone_data::{Corpus, EosTargets, NoProgress, Split};
 use undertone_device::{Limits, Neighbours, PolicyFloors, Setup};
 use undertone_fleet::{Faults, Fleet, FleetConfig, InProcess, Point, RunEnd, Vanish, VirtualClock};
 use undertone_protocol::{TaskState, TrustedKeys};
-use undertone_run::config::{EvaluationSplit, RunFile};
+use undertone_run_directory::config::EvaluationSplit;
+use undertone_run::{RunFile, RunOptions, Silent};
 use undertone_run::evaluate::EvaluationSet;
-use undertone_run::{RunOptions, Silent};
 use undertone_service::identity::Identity;
 use undertone_service::keys::Keys;
 use undertone_service::room::Shared;
@@ -138,7 +138,7 @@ server = {{ optimizer = {{ kind = "sgd", momentum = 0.9 }} }}
             witness: None,
         };
         let (store, blobs) = (shared.store.clone(), shared.blobs.clone());
-        let task = undertone_run::task::parse(
+        let task = undertone_run_directory::task::parse(
             &self.task_file(users.num_users()),
             Path::new("task.toml"),
             Seeding::Refused,
@@ -193,7 +193,7 @@ server = {{ optimizer = {{ kind = "sgd", momentum = 0.9 }} }}
         loaded
             .export(store.as_ref(), blobs.as_ref(), keys, &export)
             .unwrap();
-        assert!(undertone_run::verify::verify(&export).unwrap().holds());
+        assert!(undertone_verify::verify(&export).unwrap().holds());
         let all = fleet.statistics().total;
         let vanished: u64 = (all.ends.iter())
             .filter(|(end, _)| end.starts_with("vanished"))

@@ -1,8 +1,7 @@
 //! The settings of a session from Python's objects.
 
 use std::path::PathBuf;
-use undertone_run::session_config::UnitRng;
-use undertone_run::session_config::text_of_json;
+use undertone_run_directory::session_config::{UnitRng, text_of_json};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -40,8 +39,8 @@ impl Given {
         let path: PathBuf = config.extract().map_err(|_| {
             PyTypeError::new_err("config: expected a mapping, the text of a run file, or a path")
         })?;
-        let text = undertone_run::files::read_given_text(&path).map_err(raised)?;
-        let base = undertone_run::config::RunConfig::base_of(&path).to_owned();
+        let text = undertone_run_directory::files::read_given_text(&path).map_err(raised)?;
+        let base = undertone_run_directory::config::RunConfig::base_of(&path).to_owned();
         Ok(Self {
             text,
             name: path,

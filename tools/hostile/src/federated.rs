@@ -187,7 +187,7 @@ fn make() -> anyhow::Result<World> {
         process: "fuzz".to_owned(),
         witness: None,
     };
-    let file = undertone_run::task::parse(TASK, Path::new("task.toml"), Seeding::Refused)?;
+    let file = undertone_run_directory::task::parse(TASK, Path::new("task.toml"), Seeding::Refused)?;
     let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
     let task = create(&file, folder.path(), PEOPLE, &keys, store, blobs)?;
     let plan = Task::load(&store.task(task)?, blobs, &keys)?.plan;
@@ -369,12 +369,13 @@ fn settings(input: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(input) else {
         return false;
     };
-    let task = undertone_run::task::parse(text, Path::new("task.toml"), Seeding::Refused);
+    let task = undertone_run_directory::task::parse(text, Path::new("task.toml"), Seeding::Refused);
     if let Ok(file) = &task {
         // A task that was accepted has a canonical text, which is accepted as the same task.
-        let canonical = undertone_run::task::text(file).expect("a canonical text");
-        let again = undertone_run::task::parse(&canonical, Path::new("task.toml"), Seeding::Refused);
-        assert!(again.is_ok_and(|again| undertone_run::task::text(&again).ok() == Some(canonical)));
+        let canonical = undertone_run_directory::task::text(file).expect("a canonical text");
+        let again =
+            undertone_run_directory::task::parse(&canonical, Path::new("task.toml"), Seeding::Refused);
+        assert!(again.is_ok_and(|again| undertone_run_directory::task::text(&again).ok() == Some(canonical)));
     }
     task.is_ok()
         || serde_json::from_str::<Operation>(text).is_ok()

@@ -12,10 +12,9 @@ use undertone_data::{
     train_tokenizer,
 };
 use undertone_mechanisms::NoiseKey;
-use undertone_run::config::RunFile;
 use undertone_run::export::{ExportOptions, Layout, export};
-use undertone_run::metrics::RoundRecord;
-use undertone_run::{Observer, RunOptions, Silent};
+use undertone_run::{Observer, RunFile, RunOptions, Silent};
+use undertone_run_directory::metrics::RoundRecord;
 use undertone_settings::{CsvSource, Dialect, SourceSpec};
 
 /// Folder of run directories.
@@ -427,7 +426,8 @@ impl World {
         fs::write(&gpt2, without_description(&fs::read(&gpt2)?)?)?;
         fs::create_dir(self.path("adapted"))?;
         fs::copy(
-            self.run("adapters").join(undertone_run::files::names::MODEL_FILE),
+            self.run("adapters")
+                .join(undertone_run_directory::files::names::MODEL_FILE),
             self.path("adapted/model.safetensors"),
         )?;
         Ok(())
@@ -440,7 +440,7 @@ impl World {
         fs::write(self.path("events.toml"), EVENTS)?;
         fs::copy(
             self.run("correlated")
-                .join(undertone_run::files::names::MECHANISM_FILE),
+                .join(undertone_run_directory::files::names::MECHANISM_FILE),
             self.path("mechanism.json"),
         )?;
         Ok(())

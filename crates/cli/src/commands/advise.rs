@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 use undertone_present::numbers::{number, upper_bound};
 use undertone_present::table::ruled;
-use undertone_run::config::{Override, RunFile};
+use undertone_run::RunFile;
+use undertone_run_directory::config::Override;
 use undertone_studies::advise::doubling::{Doubled, DoublingStep};
 use undertone_studies::advise::{Advice, AdviceRequest, GroupSize, Recommended, advise};
 

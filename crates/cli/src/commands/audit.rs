@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::Subcommand;
-use undertone_run::files::write_json;
+use undertone_run_directory::files::write_json;
 use undertone_studies::audit::record::{Audit, Verdict};
 
 use crate::output::{Output, value};
@@ -98,7 +98,7 @@ impl FileArgs {
     /// Writes and shows an audit of a run directory or run file. A claim that is contradicted is an error.
     fn finish(&self, run: &Path, audit: Audit, output: &Output) -> anyhow::Result<()> {
         let audit = match self.record {
-            true => undertone_run::audit::record(run, audit)?,
+            true => undertone_audit::record(run, audit)?,
             false => audit,
         };
         if let Some(file) = &self.out {

@@ -14,12 +14,10 @@ use undertone_fleet::{Enrolment, Fleet, FleetConfig, OverHttp};
 use undertone_operate::host::{Host, HostConfig};
 use undertone_present::numbers::grouped;
 use undertone_protocol::{TaskState, TrustedKeys};
-use undertone_run::config::EvaluationSplit;
 use undertone_run::evaluate::EvaluationSet;
-use undertone_run::metrics::EvaluationRecord;
-use undertone_run::metrics::Metrics;
-use undertone_run::verify::verify;
 use undertone_run::{Observer, Silent, Summary};
+use undertone_run_directory::config::EvaluationSplit;
+use undertone_run_directory::metrics::{EvaluationRecord, Metrics};
 use undertone_service::data_folder;
 use undertone_service::http::tls;
 use undertone_service::identity::{DAY, Identity, Invitation};
@@ -30,6 +28,7 @@ use undertone_service::server::Service;
 use undertone_service::task::{Task, create};
 use undertone_settings::CorpusSpec;
 use undertone_store::{TaskId, TaskRow};
+use undertone_verify::verify;
 
 use super::train;
 use crate::output::{Output, facts};
@@ -206,11 +205,11 @@ impl Demo<'_> {
     fn create(&self, shared: &Shared) -> anyhow::Result<TaskId> {
         let words = self.folder.join("words.txt");
         let contents = self.corpus.vocab().to_file_contents();
-        undertone_run::files::write_atomic(&words, contents.as_bytes())?;
+        undertone_run_directory::files::write_atomic(&words, contents.as_bytes())?;
         let path = self.folder.join("demo.toml");
         let text = task_file(self.rounds);
-        let file = undertone_run::task::parse(&text, &path, Seeding::Refused)?;
-        undertone_run::files::write_atomic(&path, text.as_bytes())?;
+        let file = undertone_run_directory::task::parse(&text, &path, Seeding::Refused)?;
+        undertone_run_directory::files::write_atomic(&path, text.as_bytes())?;
         let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
         let id = create(&file, self.folder, POPULATION, &shared.keys, store, blobs)?;
         store.set_state(id, TaskState::Draft, TaskState::Active, "demo", "")?;

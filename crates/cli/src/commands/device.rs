@@ -222,7 +222,7 @@ fn enrol(args: EnrolArgs, output: &Output) -> anyhow::Result<()> {
             Settings(DeviceSettings {
                 server,
                 population,
-                keys: undertone_run::files::read_json(&keys)?,
+                keys: undertone_run_directory::files::read_json(&keys)?,
                 floors,
                 root: args.root.as_deref().map(super::text).transpose()?,
                 insecure: args.insecure,

@@ -1,11 +1,12 @@
 //! `undertone eval RUN`.
 
 use std::path::PathBuf;
+use undertone_text::EosTargets;
 
 use clap::ValueEnum;
 use undertone_present::numbers::share;
 use undertone_run::Silent;
-use undertone_run::config::{EosTargets, EvaluationSplit};
+use undertone_run_directory::config::EvaluationSplit;
 
 use super::train::{measures, threads};
 use crate::output::{Output, facts};

@@ -119,7 +119,7 @@ struct Access {
 
 /// Runs the fleet, and shows what became of its sessions.
 pub(crate) fn run(args: &FleetArgs, output: &Output) -> anyhow::Result<()> {
-    let (file, base) = undertone_run::task::read(&args.task, &[], Seeding::Refused)?;
+    let (file, base) = undertone_run_directory::task::read(&args.task, &[], Seeding::Refused)?;
     let threads = start_threads(args.threads)?;
     let access = access(args, &file)?;
     let faults = match &args.faults {
@@ -215,7 +215,7 @@ fn access(args: &FleetArgs, file: &TaskFile) -> anyhow::Result<Access> {
             (keys, invitations)
         }
         (None, Some(path)) => {
-            let keys = undertone_run::files::read_json(path)?;
+            let keys = undertone_run_directory::files::read_json(path)?;
             let text = args.invitations.as_deref().map(super::text).transpose()?;
             let lines = text.iter().flat_map(|text| text.lines());
             (

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use undertone_operate::admin::{Answer, KeyRow, Operation, RotationStep};
-use undertone_run::files;
+use undertone_run_directory::files;
 
 use super::operator::{Missing, perform, unexpected};
 use super::task::DataArgs;
@@ -299,7 +299,7 @@ fn certificate(folder: &Path, hosts: &[String], days: u32, output: &Output) -> a
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     files::write_secret_with(&key, |file| {
         std::io::Write::write_all(file, secret.as_bytes())
-            .map_err(|source| undertone_run::RunError::io("write", &key, source))
+            .map_err(|source| undertone_run_directory::error::DirectoryError::io("write", &key, source))
     })?;
     files::write_atomic(&chain, certificate.as_bytes())?;
     let document = serde_json::json!({ "certificate": chain, "key": key, "hosts": hosts, "days": days });

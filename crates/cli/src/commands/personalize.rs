@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use undertone_run::Observer;
-use undertone_run::files::write_atomic;
 use undertone_run::personalize::{self, Change, Personalization, PersonalizeOptions};
+use undertone_run_directory::files::write_atomic;
 
 use super::eval::{Eos, Split};
 use super::train::{percent, threads};

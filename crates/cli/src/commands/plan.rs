@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use indicatif::ProgressBar;
 use undertone_planner::population::PlanArgs;
-use undertone_run::config::Override;
+use undertone_run_directory::config::Override;
 
 use crate::output::Output;
 

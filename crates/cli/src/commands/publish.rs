@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use undertone_run::publish::publish;
+use undertone_verify::publish;
 
 use super::verify::rows;
 use crate::output::{Output, facts};

@@ -21,7 +21,7 @@ struct Report<'a> {
     model: &'a str,
     rounds: usize,
     planned_rounds: u64,
-    evaluation: Option<&'a undertone_run::metrics::EvaluationRecord>,
+    evaluation: Option<&'a undertone_run_directory::metrics::EvaluationRecord>,
     privacy: Option<&'a undertone_coordinator::record::PrivacyReport>,
     report: PathBuf,
 }
@@ -38,7 +38,7 @@ pub(crate) fn run(args: ReportArgs, output: &Output) -> anyhow::Result<()> {
             facts(rows)
         });
     }
-    let data = undertone_run::read::read(&run)?;
+    let data = undertone_run_directory::read::read(&run)?;
     undertone_report::write(&run)?;
     let page = run.join("report.html");
     if output.json {

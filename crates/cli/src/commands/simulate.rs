@@ -7,8 +7,8 @@ mod text;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use undertone_run::config::Override;
-use undertone_run::files::{write_atomic, write_json};
+use undertone_run_directory::config::Override;
+use undertone_run_directory::files::{write_atomic, write_json};
 use undertone_studies::simulate::{self, Simulation, SimulationFile};
 
 use crate::output::{Output, value};

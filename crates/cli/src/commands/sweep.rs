@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use undertone_present::numbers::epsilon_delta;
 use undertone_run::RunOptions;
-use undertone_run::config::Override;
-use undertone_run::files::{write_atomic, write_json};
+use undertone_run_directory::config::Override;
+use undertone_run_directory::files::{write_atomic, write_json};
 use undertone_studies::sweep::{Comparison, Sweep, TrialState};
 
 use super::train::{Progress, start_threads, threads};

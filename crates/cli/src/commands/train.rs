@@ -11,10 +11,9 @@ use anyhow::Context;
 use indicatif::ProgressBar;
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_present::numbers::{epsilon_delta, share, upper_bound};
-use undertone_run::config::{Override, RunFile};
-use undertone_run::metrics::Metrics;
-use undertone_run::metrics::{EvaluationRecord, RoundRecord, StartRecord};
-use undertone_run::{Observer, RunOptions, Summary};
+use undertone_run::{Observer, RunFile, RunOptions, Summary};
+use undertone_run_directory::config::Override;
+use undertone_run_directory::metrics::{EvaluationRecord, Metrics, RoundRecord, StartRecord};
 
 use crate::output::{Output, facts, value};
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use undertone_present::numbers::epsilon_delta;
-use undertone_run::verify::{Verification, verify};
+use undertone_verify::{Verification, verify};
 
 use crate::output::{Output, facts};
 

@@ -1,7 +1,7 @@
 //! The folder of a session, whose model another program trains: what the commands make of it, and which refuse it.
 
 use std::path::Path;
-use undertone_run::session_config::SessionConfig;
+use undertone_run_directory::session_config::SessionConfig;
 
 use undertone_run::session::Session;
 

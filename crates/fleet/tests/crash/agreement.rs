@@ -257,7 +257,7 @@ pub(crate) fn exports(shared: &Shared, task: TaskId) {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("run");
     export(shared, task, &target);
-    let verified = undertone_run::verify::verify(&target).unwrap();
+    let verified = undertone_verify::verify(&target).unwrap();
     assert!(verified.holds(), "{verified:?}");
 }
 

@@ -52,7 +52,7 @@ fn exported(target: &Path) {
 
 /// Everything that a verification complains about; empty where it passes.
 fn complaints(folder: &Path) -> String {
-    match undertone_run::verify::verify(folder) {
+    match undertone_verify::verify(folder) {
         Err(error) => error.to_string(),
         Ok(verified) => {
             let problems = verified.checks.iter().flat_map(|check| &check.problems);

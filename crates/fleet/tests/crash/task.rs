@@ -118,7 +118,7 @@ pub(crate) fn witness(folder: &Path) -> PathBuf {
 /// Opens the data folder of a test by a clock. `process` is the name of the process.
 pub(crate) fn open(folder: &Path, clock: Arc<dyn Clock>, process: &str) -> Shared {
     let data = data(folder);
-    undertone_run::files::secret_folder(&data).unwrap();
+    undertone_run_directory::files::secret_folder(&data).unwrap();
     fs::create_dir_all(witness(folder)).unwrap();
     // A folder that names a server goes by the clock of that server.
     let store: Arc<dyn Store> = match fs::read_to_string(data.join(SERVER)) {
@@ -163,7 +163,7 @@ pub(crate) fn create_task(shared: &Shared, size: Size) -> TaskId {
     let words = tempfile::tempdir().unwrap();
     fs::write(words.path().join("vocab.txt"), WORDS).unwrap();
     let file: TaskFile =
-        undertone_run::task::parse(&size.text(), Path::new("task.toml"), Seeding::Refused).unwrap();
+        undertone_run_directory::task::parse(&size.text(), Path::new("task.toml"), Seeding::Refused).unwrap();
     let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
     let task = create(&file, words.path(), PEOPLE, &shared.keys, store, blobs).unwrap();
     store

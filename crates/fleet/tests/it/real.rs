@@ -105,7 +105,8 @@ fn invitations(keys: Keys, until: u64) -> Enrolment {
 fn make(text: &str, shared: &Shared) -> TaskId {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("vocab.txt"), WORDS).unwrap();
-    let file: TaskFile = undertone_run::task::parse(text, Path::new("task.toml"), Seeding::Refused).unwrap();
+    let file: TaskFile =
+        undertone_run_directory::task::parse(text, Path::new("task.toml"), Seeding::Refused).unwrap();
     let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
     let task = create(&file, folder.path(), "people", &shared.keys, store, blobs).unwrap();
     shared
@@ -127,7 +128,7 @@ fn exports(shared: &Shared, task: TaskId) {
         &target,
     )
     .unwrap();
-    let verified = undertone_run::verify::verify(&target).unwrap();
+    let verified = undertone_verify::verify(&target).unwrap();
     assert!(verified.holds(), "{verified:?}");
 }
 

@@ -60,7 +60,7 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("vocab.txt"), "the\nof\nand\nto\nin\n").unwrap();
         let file: TaskFile =
-            undertone_run::task::parse(TASK, Path::new("task.toml"), Seeding::Refused).unwrap();
+            undertone_run_directory::task::parse(TASK, Path::new("task.toml"), Seeding::Refused).unwrap();
         let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
         let task = create(&file, folder.path(), "people", &shared.keys, store, blobs).unwrap();
         store
@@ -128,7 +128,7 @@ fn a_device_of_the_version_before_takes_part_to_the_verified_export() {
     let task = Task::load(&store.task(world.task).unwrap(), blobs, &shared.keys).unwrap();
     let run = folder.path().join("run");
     task.export(store, blobs, &shared.keys, &run).unwrap();
-    assert!(undertone_run::verify::verify(&run).unwrap().holds());
+    assert!(undertone_verify::verify(&run).unwrap().holds());
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl Guarantees {
 }
 
 fn compute(service: &Service, task: &Task, row: &TaskRow, before: Option<&Guarantee>) -> Result<Guarantee> {
-    let counts = undertone_run::task::counts(&task.file, task.vocab.len())?;
+    let counts = undertone_run_directory::task::counts(&task.file, task.vocab.len())?;
     let claims = Claims::of_task(&task.file, counts, &task.privacy)?;
     let (mut entries, mut end): (Vec<LedgerEntry>, Option<LedgerEnd>) = (Vec::new(), None);
     for line in service.shared().store.ledger(task.id, 0)? {

@@ -13,7 +13,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use undertone_protocol::{Digest32, digest_of};
-use undertone_run::files;
+use undertone_run_directory::files;
 use undertone_service::http::scrub::scrubbed;
 use undertone_service::identity::hex;
 use undertone_service::keys::random;
@@ -147,7 +147,7 @@ impl AdminFile {
 fn write_secret(path: &Path, text: &[u8]) -> Result<()> {
     files::write_secret_with(path, |file| {
         file.write_all(text)
-            .map_err(|source| undertone_run::RunError::io("write", path, source))
+            .map_err(|source| undertone_run_directory::error::DirectoryError::io("write", path, source))
     })?;
     Ok(())
 }

@@ -53,7 +53,7 @@ fn rows(keys: &Keys) -> Vec<KeyRow> {
 impl Admin<'_> {
     /// The keys in the file of the data folder. Those of this process are the ones from its start.
     pub(super) fn keys_of_folder(&self) -> Result<Keys> {
-        match undertone_run::files::exists(&key_file(self.folder)) {
+        match undertone_run_directory::files::exists(&key_file(self.folder)) {
             true => Keys::open(self.folder),
             false => Ok(self.shared().keys.clone()),
         }

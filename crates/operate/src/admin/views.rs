@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use undertone_coordinator::privacy_report::Claims;
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry, LedgerLine, PrivacyReport};
 use undertone_protocol::{Digest32, TaskKind, TaskState};
-use undertone_run::metrics::MetricsLine;
+use undertone_run_directory::metrics::MetricsLine;
 use undertone_service::identity::hex;
 use undertone_service::keys::Keys;
 use undertone_service::room::Shared;
@@ -161,7 +161,7 @@ pub(super) fn damaged_ledger(error: &serde_json::Error) -> ServiceError {
 
 /// The claims of a task by its ledger as it stands.
 pub(super) fn report(shared: &Shared, task: &Task) -> Result<PrivacyReport> {
-    let counts = undertone_run::task::counts(&task.file, task.vocab.len())?;
+    let counts = undertone_run_directory::task::counts(&task.file, task.vocab.len())?;
     let claims = Claims::of_task(&task.file, counts, &task.privacy)?;
     let (mut entries, mut end): (Vec<LedgerEntry>, _) = (Vec::new(), None);
     for line in shared.store.ledger(task.id, 0)? {
@@ -216,7 +216,7 @@ impl TaskDetails {
     pub(super) fn new(shared: &Shared, row: &TaskRow, task: &Task) -> Result<Self> {
         let file = &task.file;
         let report = report(shared, task)?;
-        let counts = undertone_run::task::counts(file, task.vocab.len())?;
+        let counts = undertone_run_directory::task::counts(file, task.vocab.len())?;
         let parameters = counts.trained as u64;
         let mut rounds = Vec::new();
         for line in shared.store.metrics(row.task.id)? {

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use undertone_protocol::TaskState;
-use undertone_run::files;
+use undertone_run_directory::files;
 use undertone_service::data_folder::{self, BLOBS, DATABASE};
 use undertone_service::keys;
 use undertone_service::keys::seal;

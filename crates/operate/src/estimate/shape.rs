@@ -117,14 +117,14 @@ impl SizedTask {
     pub fn of(file: &TaskFile, base: &Path, population: &str) -> Result<Self> {
         let planned = task::plan(file, base, population)?;
         let model = task::build(file, &planned.vocab)?;
-        let counts = undertone_run::task::counts(file, planned.vocab.len())?;
+        let counts = undertone_run_directory::task::counts(file, planned.vocab.len())?;
         let shape = shape(
             file,
             &planned.privacy,
             4 * model.layout().len() as u64,
             counts.trained as u64,
         )?;
-        let start = undertone_run::task::start_record(file, &planned.privacy, planned.vocab.len())?;
+        let start = undertone_run_directory::task::start_record(file, &planned.privacy, planned.vocab.len())?;
         Ok(Self {
             warning: start.warning,
             work: DeviceWork::new(file, model, planned.vocab.len()),

@@ -8,9 +8,9 @@ use undertone_coordinator::record::LedgerEntry;
 
 use crate::checkpoint::{Snapshot, State};
 use crate::error::Result;
-use crate::files::JsonLines;
-use crate::files::names::LEDGER_FILE;
-use crate::ledger::{self, read_chain};
+use undertone_run_directory::files::JsonLines;
+use undertone_run_directory::files::names::LEDGER_FILE;
+use undertone_run_directory::ledger::{self, read_chain};
 
 /// The place where a driver keeps what a crash must not lose.
 ///
@@ -77,13 +77,13 @@ impl FileStore {
     /// # Errors
     /// [`RunError::Io`](crate::RunError::Io).
     pub(crate) fn sync(&self) -> Result<()> {
-        self.lines.sync()
+        Ok(self.lines.sync()?)
     }
 }
 
 impl RunStore for FileStore {
     fn append(&mut self, line: &[u8]) -> Result<()> {
-        self.lines.append_bytes(line)
+        Ok(self.lines.append_bytes(line)?)
     }
 
     fn lines(&mut self) -> Result<Vec<LedgerEntry>> {

@@ -1,20 +1,21 @@
 //! Checkpoints, and the end of a run.
 
 use std::time::Instant;
+use undertone_run_directory::files::names::FINISHED_FILES;
 
 use undertone_coordinator::head::RunHead;
 use undertone_coordinator::outlet;
 use undertone_coordinator::privacy_report::Claims;
 use undertone_coordinator::record::{EndReason, LedgerEnd, PrivacyReport};
 
-use super::{FINISHED_FILES, Run, Summary};
+use super::{Run, Summary};
 use crate::checkpoint::{self, State};
 use crate::error::Result;
 use crate::evaluate::EvaluationSet;
-use crate::initial_model::SourceName;
-use crate::manifest::Manifest;
-use crate::metrics::Metrics;
-use crate::plan_inputs::config_digest;
+use undertone_run_directory::initial_model::SourceName;
+use undertone_run_directory::manifest::Manifest;
+use undertone_run_directory::metrics::Metrics;
+use undertone_run_directory::plan_inputs::config_digest;
 
 impl Run<'_> {
     pub(super) fn checkpoint(&mut self, head: &RunHead) -> Result<()> {
@@ -62,7 +63,9 @@ impl Run<'_> {
         if self.config.initial_model.is_none() {
             return Ok(None);
         }
-        Ok(crate::read::read(self.directory.path())?.initial().cloned())
+        Ok(undertone_run_directory::read::read(self.directory.path())?
+            .initial()
+            .cloned())
     }
 
     pub(super) fn finish(mut self, head: &RunHead) -> Result<Summary> {

@@ -1,23 +1,25 @@
 //! A process that trains for rank 0.
 
+use crate::run_file::training_users;
 use std::path::Path;
 use std::sync::Arc;
+use undertone_run_directory::files::names::CORPORA_FOLDER;
 
 use undertone_data::{Corpus, NoProgress};
 
 use super::RunOptions;
 use super::orders::{Order, Start};
-use super::workspace::CORPORA_FOLDER;
-use crate::config::{RunConfig, parse_as};
+use crate::engine;
 use crate::error::{Result, RunError};
 use crate::ranks::Ranks;
 use crate::source::RoundText;
 use crate::source::local::Part;
-use crate::{engine, initial_model};
 use undertone_aggregation::Bound;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::source::Unwatched;
 use undertone_local::LocalTask;
+use undertone_run_directory::config::{RunConfig, parse_as};
+use undertone_run_directory::initial_model;
 
 /// Trains the work that rank 0 orders until it orders the end of the run. Only the folder of the corpus cache and the cores
 /// of `options` matter; no other file is written.
@@ -63,7 +65,7 @@ pub fn train_as_follower(options: &RunOptions, ranks: &dyn Ranks) -> Result<()> 
         );
         return Err(unexpected(ranks, &expected, &shown(identity.frozen_sha256())));
     }
-    let users = config.training_users(&corpus)?;
+    let users = training_users(&config, &corpus)?;
     let mut engine = engine::open(
         config.engine,
         &config.task,

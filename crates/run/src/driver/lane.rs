@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use undertone_run_directory::error::DirectoryError;
 
 use rand_core::Rng;
 use sha2::{Digest, Sha256};
@@ -15,13 +16,12 @@ use undertone_mechanisms::audit::Definition;
 use undertone_mechanisms::draws;
 use undertone_present::numbers::hex;
 
-use crate::config::RunConfig;
-use crate::entropy::fresh_bytes;
 use crate::error::{Result, RunError};
-use crate::files;
-use crate::files::names::MAX_LANE_VALUES;
-use crate::files::names::{COINS_FILE, LANE_FILE, LANE_VALUES_FILE};
-use crate::lane::{Coins, LaneRecord};
+use undertone_run_directory::config::RunConfig;
+use undertone_run_directory::entropy::fresh_bytes;
+use undertone_run_directory::files;
+use undertone_run_directory::files::names::{COINS_FILE, LANE_FILE, LANE_VALUES_FILE, MAX_LANE_VALUES};
+use undertone_run_directory::lane::{Coins, LaneRecord};
 
 /// The lane of a run between two rounds.
 pub(super) struct RunLane {
@@ -103,7 +103,7 @@ impl RunLane {
             if canaries > 0 {
                 files::write_secret_with(&coins_path, |file| {
                     file.write_all(&bytes)
-                        .map_err(|error| RunError::io("write", &coins_path, error))
+                        .map_err(|error| DirectoryError::io("write", &coins_path, error))
                 })?;
             }
             record.coins_sha256 = (canaries > 0).then(|| hex(&Sha256::digest(&bytes)));

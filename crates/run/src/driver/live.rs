@@ -4,6 +4,7 @@
 //! PRIVACY: the neighbour has the noise of the round, so its release never leaves the memory. The record says which checks passed. These
 //! are the same for every round, since a list that follows from the cohort would tell of it: one without users is an exact statistic.
 
+use crate::run_file::training_users;
 use std::path::Path;
 
 use undertone_coordinator::cohorts::Cohort;
@@ -16,12 +17,12 @@ use undertone_mechanisms::draws;
 
 use super::Run;
 use super::replay::{Auditor, Beside, Round};
-use crate::config::RunConfig;
 use crate::error::{Result, RunError};
-use crate::files;
-use crate::files::names::REPLAYS_FILE;
-use crate::replays::live::{LiveRecord, LiveRound, SCHEMA, asked, is_due};
-use crate::replays::{Battery, clip_norms};
+use undertone_run_directory::config::RunConfig;
+use undertone_run_directory::files;
+use undertone_run_directory::files::names::REPLAYS_FILE;
+use undertone_run_directory::replays::live::{LiveRecord, LiveRound, SCHEMA, asked, is_due};
+use undertone_run_directory::replays::{Battery, clip_norms};
 
 /// The draws of the audited users, apart from all others of the run.
 const AUDITED: u64 = 14;
@@ -107,7 +108,7 @@ impl LiveReplays {
             round,
             passed: self.asked.clone(),
         });
-        files::write_json(&self.path, &self.record)
+        Ok(files::write_json(&self.path, &self.record)?)
     }
 }
 
@@ -128,7 +129,7 @@ impl<'a> Run<'a> {
         let mut generator = self.randomness.generator(Purpose::Audit, opened.round(), AUDITED);
         let place = draws::below(cohort.users.len() as u64, &mut generator) as usize;
         let user = cohort.users[place];
-        let text = self.config.training_users(self.corpus)?;
+        let text = training_users(self.config, self.corpus)?;
         let mut auditor = Auditor::new(&self.config.task, &text, vec![user], Battery::Natural);
         let entries = self.store.lines()?;
         let round = Round {

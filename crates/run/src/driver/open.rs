@@ -25,21 +25,23 @@ use super::orders::{Order, Start};
 use super::workspace::{self, RunDirectory, RunFiles};
 use super::{Observer, Run, RunOptions, example_counts};
 use crate::checkpoint::Checkpoint;
-use crate::config::{RunConfig, RunFile};
-use crate::entropy::{randomness, round_entropy};
+use crate::engine;
 use crate::error::{Result, RunError};
 use crate::evaluate::EvaluationSet;
-use crate::initial_model::local_sources::LocalSources;
-use crate::initial_model::{self, SourceName, starting_parameters};
-use crate::metrics::{MetricsLine, StartRecord};
-use crate::plan_inputs::{
-    begun, config_digest, config_text, named_strategy, population, trainings_of, vocabulary_cost,
-};
+use crate::local_sources::LocalSources;
 use crate::ranks::Ranks;
+use crate::run_file::{RunFile, training_users};
 use crate::source::local::Local;
 use crate::source::secagg::{SecAggSimulation, SecureRounds};
-use crate::sweep_statement::with_selection;
-use crate::{engine, files, ledger};
+use undertone_run_directory::config::RunConfig;
+use undertone_run_directory::entropy::{randomness, round_entropy};
+use undertone_run_directory::initial_model::{self, SourceName, starting_parameters};
+use undertone_run_directory::metrics::{MetricsLine, StartRecord};
+use undertone_run_directory::plan_inputs::{
+    begun, config_digest, config_text, named_strategy, population, trainings_of, vocabulary_cost,
+};
+use undertone_run_directory::sweep_statement::with_selection;
+use undertone_run_directory::{files, ledger};
 
 /// The beginning of a run.
 enum Begin {
@@ -96,7 +98,7 @@ impl<'a> Run<'a> {
         observer: &'a dyn Observer,
     ) -> Result<(Self, RunHead)> {
         let config = &file.config;
-        let users = config.training_users(corpus)?;
+        let users = training_users(config, corpus)?;
         let randomness = checked_randomness(config, &users, ranks)?;
         let identity = ModelIdentity::new(model.as_ref());
         announce(file, corpus, &identity, ranks)?;

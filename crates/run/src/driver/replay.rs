@@ -14,6 +14,8 @@ mod whole;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use undertone_run_directory::config::RunConfig;
+use undertone_run_directory::files::names::{CONFIG_FILE, LEDGER_FILE};
 
 use undertone_coordinator::head::{CloseError, RunHead};
 use undertone_coordinator::record::LedgerEntry;
@@ -21,15 +23,15 @@ use undertone_coordinator::source::Unwatched;
 use undertone_data::Partition;
 
 use super::workspace::RunDirectory;
-use super::{CONFIG_FILE, LEDGER_FILE, Run, RunOptions, fresh_bytes};
-use crate::config::RunFile;
-use crate::entropy::round_entropy;
+use super::{Run, RunOptions};
 use crate::error::{Result, RunError};
-use crate::ledger::{self, genesis_of};
 use crate::observer::Silent;
 use crate::ranks::OneProcess;
-use crate::replays::{Battery, PopulationMode, Replay, TWIN};
-use crate::{files, initial_model};
+use crate::run_file::{RunFile, training_users};
+use undertone_run_directory::entropy::{fresh_bytes, round_entropy};
+use undertone_run_directory::ledger::{self, genesis_of};
+use undertone_run_directory::replays::{Battery, PopulationMode, Replay, TWIN};
+use undertone_run_directory::{files, initial_model};
 
 pub(super) use pair::{Auditor, Beside, Round};
 
@@ -61,7 +63,7 @@ pub struct ReplayOptions {
 /// twin was asked for, and one that is not private; from the run.
 pub fn replay(run_dir: &Path, options: &ReplayOptions) -> Result<Replay> {
     let path = run_dir.join(CONFIG_FILE);
-    let mut config = RunFile::parse(&files::read_text(&path)?, &path, &[])?;
+    let mut config = RunConfig::parse(&files::read_text(&path)?, &path, &[])?;
     let directory = RunDirectory::existing(run_dir)?;
     let base = directory.base(options.base.as_deref(), &config.data)?;
     if config.task.privacy.is_none() {
@@ -113,7 +115,7 @@ pub fn replay(run_dir: &Path, options: &ReplayOptions) -> Result<Replay> {
             &Silent,
         )?;
         let ledger = expected.as_deref().map(|entries| (run_dir, entries));
-        let text = file.config.training_users(&corpus)?;
+        let text = training_users(&file.config, &corpus)?;
         let users = audited_users(&text, options.users)?;
         let auditor = Auditor::new(&run.config.task, &text, users, options.battery);
         Replayed { run, auditor }.rounds(head, options, ledger)

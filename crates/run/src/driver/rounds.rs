@@ -10,13 +10,13 @@ use undertone_coordinator::source::Diagnostics;
 
 use super::orders::Order;
 use super::{Run, workspace};
-use crate::entropy::round_entropy;
 use crate::error::{Result, RunError};
-use crate::files::Lines;
-use crate::files::names::METRICS_FILE;
-use crate::metrics::{EvaluationRecord, Metrics, MetricsLine, PhaseSeconds, RoundRecord};
 use crate::observer::{Watched, proceed};
-use crate::plan_inputs::{evaluates, shows_epsilon, signal_to_noise};
+use undertone_run_directory::entropy::round_entropy;
+use undertone_run_directory::files::Lines;
+use undertone_run_directory::files::names::METRICS_FILE;
+use undertone_run_directory::metrics::{EvaluationRecord, Metrics, MetricsLine, PhaseSeconds, RoundRecord};
+use undertone_run_directory::plan_inputs::{evaluates, shows_epsilon, signal_to_noise};
 
 impl Run<'_> {
     pub(super) fn rounds(&mut self, mut head: RunHead) -> Result<RunHead> {

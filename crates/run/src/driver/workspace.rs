@@ -1,7 +1,9 @@
 //! The run directory: the files of a run, their opening, and their state at a checkpoint.
 
+use crate::run_file::split_of;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use undertone_run_directory::error::DirectoryError;
 
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::chain::Chain;
@@ -16,22 +18,22 @@ use undertone_settings::{CorpusSpec, MemorySource, SourceSpec, VocabularySpec};
 use super::{Observer, RunOptions};
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::store::FileStore;
-use crate::config::{AuditConfig, EvaluationConfig, RunConfig};
 use crate::error::{Result, RunError};
-use crate::files::names::{
-    COINS_FILE, CONFIG_FILE, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE,
+use undertone_run_directory::config::{AuditConfig, EvaluationConfig, RunConfig, parse_as, refuse_session};
+use undertone_run_directory::files::names::{
+    COINS_FILE, CONFIG_FILE, CORPORA_FOLDER, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE,
     LOCAL_SOURCES_FILE, MECHANISM_FILE, METRICS_FILE, MODEL_FILE, PRIVACY_FILE, PRIVACY_PAGE, REPLAYS_FILE,
     SOURCE_FILE, SWEEP_FILE, TABLE_FILE, TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_FILE,
     VOCAB_PRIVACY_FILE,
 };
-use crate::files::{self, JsonLines};
-use crate::initial_model::{self, Description, SourceName};
-use crate::ledger::genesis_of;
-use crate::manifest::MANIFEST_FILE;
-use crate::metrics::{Histogram, StartRecord};
-use crate::plan_inputs::{config_digest, config_text, record_name, words_record};
-use crate::privacy_page;
-use crate::sweep_statement::SweepStatement;
+use undertone_run_directory::files::{self, JsonLines};
+use undertone_run_directory::initial_model::{self, Description, SourceName};
+use undertone_run_directory::ledger::genesis_of;
+use undertone_run_directory::manifest::MANIFEST_FILE;
+use undertone_run_directory::metrics::{Histogram, StartRecord};
+use undertone_run_directory::plan_inputs::{config_digest, config_text, record_name, words_record};
+use undertone_run_directory::privacy_page;
+use undertone_run_directory::sweep_statement::SweepStatement;
 
 /// A run's folder, held by this process.
 #[derive(Debug)]
@@ -70,7 +72,7 @@ impl RunDirectory {
                     // made its folder leaves it so.
                     let is_ours = files::exists(&path.join(LOCK_FILE)) || is_empty(&path);
                     if !is_ours || !is_unstarted(&path) {
-                        return Err(RunError::RunExists { path });
+                        return Err(DirectoryError::RunExists { path }.into());
                     }
                 }
                 other => other.map_err(|source| RunError::io("create", &path, source))?,
@@ -161,7 +163,7 @@ impl RunDirectory {
 
     /// The public name of the text of a new run here.
     pub(crate) fn source_name(&self, data: &CorpusSpec) -> Result<SourceName> {
-        SourceName::new(data, &self.cache)
+        Ok(SourceName::new(data, &self.cache)?)
     }
 
     /// Refuses to go on with another table in memory than the one that the run was made from. Without the private file of the table, the
@@ -242,7 +244,7 @@ impl RunDirectory {
             let path = self.file(MECHANISM_FILE);
             files::write_atomic_with(&path, |file| {
                 serde_json::to_writer(file, bounded.mechanism())
-                    .map_err(|error| RunError::io("write", &path, error.into()))
+                    .map_err(|error| DirectoryError::io("write", &path, error.into()))
             })?;
         }
         Ok(())
@@ -291,7 +293,7 @@ impl RunDirectory {
             let path = self.file(VOCAB_PRIVACY_FILE);
             files::write_atomic_with(&path, |file| {
                 serde_json::to_writer_pretty(file, record)
-                    .map_err(|error| RunError::io("write", &path, error.into()))
+                    .map_err(|error| DirectoryError::io("write", &path, error.into()))
             })?;
         }
         Ok(())
@@ -302,7 +304,7 @@ impl RunDirectory {
     pub(crate) fn write_sweep(&self, sweep: Option<&SweepStatement>) -> Result<()> {
         let path = self.file(SWEEP_FILE);
         match sweep {
-            Some(sweep) => files::write_json(&path, sweep),
+            Some(sweep) => Ok(files::write_json(&path, sweep)?),
             None if files::exists(&path) => {
                 fs::remove_file(&path).map_err(|source| RunError::io("remove", &path, source))
             }
@@ -313,10 +315,10 @@ impl RunDirectory {
     /// Writes the privacy report of the run of this name, for programs and for readers.
     pub(crate) fn write_privacy(&self, run: &str, report: &PrivacyReport) -> Result<()> {
         files::write_json(&self.file(PRIVACY_FILE), report)?;
-        files::write_atomic(
+        Ok(files::write_atomic(
             &self.file(PRIVACY_PAGE),
             privacy_page::document(run, report).as_bytes(),
-        )
+        )?)
     }
 
     /// Lets go of the folder, for another process to take it.
@@ -362,7 +364,7 @@ impl RunDirectory {
             ..Description::new(spec, rounds, words, trained_on)
         };
         let bytes = model.write_params(parameters, &description.to_json()?)?;
-        files::write_atomic(&self.file(MODEL_FILE), &bytes)
+        Ok(files::write_atomic(&self.file(MODEL_FILE), &bytes)?)
     }
 
     pub(crate) fn read_checkpoint<T: Serialize>(
@@ -413,13 +415,10 @@ pub(crate) struct Trained {
 impl Trained {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text = files::read_text(path)?;
-        crate::config::refuse_session(&text, path)?;
-        crate::config::parse_as(&text, path, &[])
+        refuse_session(&text, path)?;
+        Ok(parse_as(&text, path, &[])?)
     }
 }
-
-/// Folder of tokenised corpora, beside the run directories.
-pub const CORPORA_FOLDER: &str = ".corpora";
 
 /// Lock file that is held while a run is being made.
 const LOCK_FILE: &str = ".lock";
@@ -536,7 +535,7 @@ pub(crate) fn start_record(
             EosTargets::Included => best.with_eos,
             EosTargets::Excluded => best.without_eos,
         }),
-        unigram_accuracy: corpus.unigram_accuracy(evaluation.split.of_corpus(), evaluation.eos),
+        unigram_accuracy: corpus.unigram_accuracy(split_of(evaluation.split), evaluation.eos),
         warning: None,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use undertone_data::{EosTargets, SpecialIds};
 
 use super::standard_error::{influence, standard_error};
-use crate::metrics::{CommonestPrediction, HeadWords, Metrics};
+use undertone_run_directory::metrics::{CommonestPrediction, HeadWords, Metrics};
 
 /// Number of predictions that the head-word histograms count (\[DPLM\] Table 3).
 pub(super) const TOP: usize = 10;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::LanguageModel;
 use crate::error::Result;
-use crate::initial_model::AdapterFolder;
+use undertone_run_directory::initial_model::AdapterFolder;
 
 impl LanguageModel {
     /// This model with the adapters of a folder added, which holds `adapter_config.json` and `adapter_model.safetensors`. It must be the

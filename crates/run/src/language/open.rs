@@ -1,6 +1,7 @@
 //! Models from run directories, exported tasks, exported folders and files.
 
 use std::path::{Path, PathBuf};
+use undertone_run_directory::error::DirectoryError;
 
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::task::TaskPurpose;
@@ -14,11 +15,11 @@ use super::special_tokens::{self, SpecialTokens};
 use crate::checkpoint::{self, Checkpoint};
 use crate::driver::workspace::RunDirectory;
 use crate::error::{Result, RunError};
-use crate::files::names::{CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE};
-use crate::files::{self, vocabulary_file};
-use crate::initial_model::huggingface::{self, Weights};
-use crate::initial_model::{self, Description, GPT2_CONFIG};
-use crate::plan_inputs::{trained_model, vocabulary_of};
+use undertone_run_directory::files::names::{CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE};
+use undertone_run_directory::files::{self, vocabulary_file};
+use undertone_run_directory::initial_model::huggingface::{self, Weights};
+use undertone_run_directory::initial_model::{self, Description, GPT2_CONFIG};
+use undertone_run_directory::plan_inputs::{trained_model, vocabulary_of};
 
 /// The kind of folder that a model came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -80,7 +81,7 @@ impl LanguageModel {
         if named.is_some_and(|name| name != MODEL_FILE && name != huggingface::INDEX) {
             return Err(no_model(path, format!("a folder, or a file {MODEL_FILE}")));
         }
-        let is_task = crate::task::is_exported(folder);
+        let is_task = undertone_run_directory::task::is_exported(folder);
         if (is_task || files::exists(&folder.join(CONFIG_FILE))) && !given.is_empty() {
             return Err(own_tokens(folder));
         }
@@ -105,7 +106,7 @@ impl LanguageModel {
     }
 
     fn of_task(folder: &Path) -> Result<Self> {
-        let file = crate::task::exported(folder)?;
+        let file = undertone_run_directory::task::exported(folder)?;
         if let TaskPurpose::Evaluate { of, .. } = &file.purpose {
             let expected = format!("a task that trains, such as {of}, which it measured");
             return Err(no_model(folder, expected));
@@ -128,8 +129,8 @@ impl LanguageModel {
     fn of_run(folder: &Path) -> Result<Self> {
         let path = folder.join(CONFIG_FILE);
         let text = files::read_text(&path)?;
-        crate::config::refuse_session(&text, &path)?;
-        let setting: Setting = crate::config::parse_as(&text, &path, &[])?;
+        undertone_run_directory::config::refuse_session(&text, &path)?;
+        let setting: Setting = undertone_run_directory::config::parse_as(&text, &path, &[])?;
         let vocab = vocabulary_of(folder, &setting.data)?;
         let (source, (model, parameters)) = if files::exists(&folder.join(MODEL_FILE)) {
             (ModelSource::Run, trained_model(folder, &setting.model, &vocab)?)
@@ -286,11 +287,12 @@ fn words_beside(folder: &Path, described: Option<&Description>, given: &SpecialT
     if let Some(expected) = described.and_then(|own| own.vocabulary_sha256.as_ref())
         && *expected != words.vocab.digest()
     {
-        return Err(RunError::InitialVocabulary {
+        return Err(DirectoryError::InitialVocabulary {
             path: folder.join(MODEL_FILE),
             expected: words.vocab.digest(),
             found: expected.clone(),
-        });
+        }
+        .into());
     }
     Ok(words)
 }

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::error::{Result, RunError};
-use crate::files;
-use crate::initial_model::huggingface::{CONFIG, read_plain};
+use undertone_run_directory::files;
+use undertone_run_directory::initial_model::huggingface::{CONFIG, read_plain};
 
 /// The longest settings that are read: those of tokenizers list thousands of added tokens.
 const MAX_SETTINGS: u64 = 1 << 24;

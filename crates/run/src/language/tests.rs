@@ -7,7 +7,7 @@ use undertone_data::{VocabProvenance, WordRule};
 use undertone_models::ModelSpec;
 
 use super::*;
-use crate::initial_model::Description;
+use undertone_run_directory::initial_model::Description;
 
 const WORDS: [&str; 9] = ["the", "to", "of", "then", "cat", "catch", "sat", "on", "mat"];
 

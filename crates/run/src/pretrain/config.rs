@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use undertone_models::ModelSpec;
 use undertone_settings::CorpusSpec;
 
-use crate::config::{
-    CheckpointConfig, EvaluationConfig, Override, RunConfig, fits_context, parse_as, token_limits,
-};
 use crate::error::{Result, RunError};
 use undertone_coordinator::CoordinatorError;
 use undertone_coordinator::task::{
     DecayConfig, OptimizerConfig, ServerConfig, at_least_one, check_initial_model, folder_name,
+};
+use undertone_run_directory::config::{
+    CheckpointConfig, EvaluationConfig, Override, RunConfig, fits_context, parse_as, token_limits,
 };
 
 /// A whole pre-training. `[data]`, `[model]`, `[evaluation]` and `[checkpoint]` are those of a run file, with steps in
@@ -89,7 +89,7 @@ impl PretrainFile {
     /// # Errors
     /// [`RunError::Io`], [`RunError::ConfigSyntax`] with line and column, [`RunError::Coordinator`].
     pub fn read(path: &Path, overrides: &[Override]) -> Result<Self> {
-        let text = crate::files::read_given_text(path)?;
+        let text = undertone_run_directory::files::read_given_text(path)?;
         let config: PretrainConfig = parse_as(&text, path, overrides)?;
         config.validate()?;
         Ok(Self {
@@ -130,7 +130,7 @@ impl PretrainConfig {
                 other => other,
             })?;
         at_least_one("checkpoint.every", self.checkpoint.every as usize)?;
-        token_limits(&self.evaluation)
+        Ok(token_limits(&self.evaluation)?)
     }
 }
 

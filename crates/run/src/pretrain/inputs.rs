@@ -8,11 +8,10 @@ use crate::driver::RunOptions;
 use crate::driver::workspace::{self, RunDirectory};
 use crate::error::Result;
 use crate::evaluate::EvaluationSet;
-use crate::metrics::Metrics;
-use crate::metrics::StartRecord;
 use crate::observer::Observer;
 use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::record::PrivacyReport;
+use undertone_run_directory::metrics::{Metrics, StartRecord};
 
 /// The inputs of a pre-training, which do not change.
 #[derive(Clone, Copy)]

@@ -1,8 +1,8 @@
 use super::*;
-use crate::config::parse_as;
-use crate::driver::MODEL_FILE;
 use crate::observer::Silent;
 use std::path::Path;
+use undertone_run_directory::config::parse_as;
+use undertone_run_directory::files::names::MODEL_FILE;
 
 const SMALL: &str = r#"
 name = "public"

@@ -10,8 +10,8 @@ use undertone_coordinator::head;
 use undertone_present::numbers::hex;
 
 use crate::error::{Result, RunError};
-use crate::files::names::JOURNAL_FILE;
-use crate::files::{self, JsonLines, Lines};
+use undertone_run_directory::files::names::JOURNAL_FILE;
+use undertone_run_directory::files::{self, JsonLines, Lines};
 
 /// The lines of a journal, in the folder of the checkpoint.
 ///
@@ -65,7 +65,7 @@ impl Journal {
     /// Forgets all rows: a state that is durable has what later rounds need.
     pub(super) fn cut(&mut self) -> Result<()> {
         self.lines.cut()?;
-        self.lines.sync()
+        Ok(self.lines.sync()?)
     }
 
     /// Writes the entropy of a round and the clip norms after it, durably. Where that fails, the journal is as before.
@@ -75,7 +75,7 @@ impl Journal {
             Source::Seed(_) => None,
         };
         self.lines.append(&Row { round, entropy, clip })?;
-        self.lines.sync()
+        Ok(self.lines.sync()?)
     }
 
     /// The rows of the rounds from `state` on, for a ledger of this many rounds. A row without a line was never released, and is

@@ -23,12 +23,13 @@ use super::model_name;
 use crate::checkpoint::store::FileStore;
 use crate::checkpoint::{self, Checkpoint};
 use crate::driver::workspace::RunDirectory;
-use crate::driver::{CONFIG_FILE, LEDGER_FILE, randomness, round_entropy};
 use crate::error::{Result, RunError};
-use crate::files;
-use crate::ledger::{first_line, genesis_of_session, read_chain};
-use crate::plan_inputs::{begun, config_text, named_strategy};
-use crate::session_config::{SessionConfig, population, reads_counts};
+use undertone_run_directory::entropy::{randomness, round_entropy};
+use undertone_run_directory::files;
+use undertone_run_directory::files::names::{CONFIG_FILE, LEDGER_FILE};
+use undertone_run_directory::ledger::{first_line, genesis_of_session, read_chain};
+use undertone_run_directory::plan_inputs::{begun, config_text, named_strategy};
+use undertone_run_directory::session_config::{SessionConfig, population, reads_counts};
 
 /// Everything that depends on the population: the draws of its users, and the plan that was made for it.
 pub(super) struct People {
@@ -152,7 +153,7 @@ pub(super) fn resumed(directory: &RunDirectory, config: &SessionConfig, counts: 
     plan.check_sum(1)?;
     let found = Checkpoint::read(folder, 0)?;
     let model = model_name(ParameterCounts::of(&config.task.model, 0)?);
-    let digest = crate::plan_inputs::config_digest(config)?;
+    let digest = undertone_run_directory::plan_inputs::config_digest(config)?;
     found.check_belongs(folder, &model, &digest, &people_sha256(config.users, counts))?;
     let key = found.state.participation_key.clone();
     let key =

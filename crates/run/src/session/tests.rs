@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use undertone_models::ExternalTensor;
 
 use super::*;
-use crate::driver::LEDGER_FILE;
-use crate::verify::verify;
+use undertone_run_directory::files::names::LEDGER_FILE;
+use undertone_verify::verify;
 
 const ULS: &str = "name = \"s\"\nrounds = 12\n[cohort]\nsampling = \"shuffled_epochs\"\nusers_per_round = 4\n\
     [user_update]\nalgorithm = \"uls\"\ngroup_size = 3\n[clip]\nkind = \"flat\"\nnorm = 0.5\nnormalised = true\n\

@@ -22,10 +22,10 @@ use undertone_local::{
 use undertone_settings::UserSettings;
 
 use super::{AllText, RoundText, sum_of_bits, task_of};
-use crate::driver::fresh_number;
 use crate::driver::orders::{Order, RoundOrder};
 use crate::error::{Result, RunError};
 use crate::ranks::{Ranks, gather, work_of_rank};
+use undertone_run_directory::entropy::fresh_number;
 
 /// Computes the contributions of a cohort with an engine, and divides the work between the processes of a run.
 ///

@@ -26,9 +26,9 @@ use undertone_secagg::{
 use undertone_settings::UserSettings;
 
 use super::{RoundText, task_of};
-use crate::config::RunConfig;
-use crate::driver::fresh_bytes;
 use crate::error::{Result, RunError};
+use undertone_run_directory::config::RunConfig;
+use undertone_run_directory::entropy::fresh_bytes;
 
 /// Percentage of a user's neighbours that open its masks: more than half.
 const THRESHOLD_PERCENT: u32 = 51;

@@ -1,6 +1,6 @@
 //! Copies of a run with other users, which an audit with canaries that have text attacks: they have the noise of the run.
 
-use undertone_run::audit::text::{check_copy, fix_rates};
+use undertone_audit::text::{check_copy, fix_rates};
 
 use crate::support::{config, train};
 

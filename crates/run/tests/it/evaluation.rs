@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use undertone_run::config::{EosTargets, EvaluationSplit, RunFile};
-use undertone_run::metrics::EvaluationRecord;
-use undertone_run::metrics::Metrics;
 use undertone_run::pretrain::{PretrainFile, pretrain};
-use undertone_run::{Silent, Summary};
+use undertone_run::{RunFile, Silent, Summary};
+use undertone_run_directory::config::{EosTargets, EvaluationSplit};
+use undertone_run_directory::metrics::{EvaluationRecord, Metrics};
 
 use crate::support::{changed, config, holds, options, problems};
 
@@ -42,7 +41,7 @@ fn unchanged(folder: &Path, name: &str, evaluation: &str) -> Summary {
 }
 
 fn evaluations(summary: &Summary) -> Vec<EvaluationRecord> {
-    let run = undertone_run::read::read(&summary.run_dir).expect("a run");
+    let run = undertone_run_directory::read::read(&summary.run_dir).expect("a run");
     run.evaluations
 }
 
@@ -189,6 +188,6 @@ fn no_figure_over_users_is_in_a_published_folder() {
     };
     assert_eq!(names(&run.run_dir).len(), 3, "{:?}", names(&run.run_dir));
     let release = folder.path().join("release");
-    undertone_run::publish::publish(&run.run_dir, &release).expect("a release");
+    undertone_verify::publish(&run.run_dir, &release).expect("a release");
     assert_eq!(names(&release), [""; 0]);
 }

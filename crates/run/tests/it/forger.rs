@@ -9,8 +9,8 @@ use leaves::{Change, changes};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use undertone_present::numbers::hex;
-use undertone_run::config::RunConfig;
-use undertone_run::verify::{Verification, verify};
+use undertone_run_directory::config::RunConfig;
+use undertone_verify::{Verification, verify};
 
 use crate::support::{config, train};
 

@@ -1,8 +1,8 @@
 //! Texts that are held back for an attack: the run is that of people who never wrote them.
 
 use undertone_data::{Corpus, NoProgress, Split};
-use undertone_run::config::{AuditConfig, RunFile};
-use undertone_run::{Silent, train as train_file};
+use undertone_run::{RunFile, Silent, train as train_file};
+use undertone_run_directory::config::AuditConfig;
 
 use crate::support::{bytes, config, holds, options};
 

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use undertone_data::{Corpus, NoProgress};
-use undertone_run::config::{Override, RunFile};
-use undertone_run::metrics::RoundRecord;
-use undertone_run::{Observer, RunError, RunOptions, Silent, train};
+use undertone_run::{Observer, RunError, RunFile, RunOptions, Silent, train};
+use undertone_run_directory::config::Override;
+use undertone_run_directory::metrics::RoundRecord;
 
 use crate::support::{BASE, config, options};
 

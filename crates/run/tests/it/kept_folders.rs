@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use undertone_run::verify::{Verification, verify};
+use undertone_verify::{Verification, verify};
 
 /// A line that `verify` says since then, or says no more.
 struct Since {

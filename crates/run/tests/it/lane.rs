@@ -1,10 +1,8 @@
 //! The lane of a run: it leaves the model as it is, tests the noise of the run itself, and can be read by a stranger.
 
 use serde_json::{Value, json};
-use undertone_run::config::RunFile;
-use undertone_run::publish::publish;
-use undertone_run::verify::read_lane;
-use undertone_run::{Silent, train as train_file};
+use undertone_run::{RunFile, Silent, train as train_file};
+use undertone_verify::{publish, read_lane};
 
 use crate::support::{
     bytes, changed, check_refusals, config, cut_and_resumed, holds, options, parsed, problems, train,
@@ -210,7 +208,7 @@ fn canaries_are_found_where_the_noise_is_small() {
         // A canary of a user who was in no round can only be guessed.
         assert!(10 * correct >= 7 * guesses, "{changes:?}: {correct} of {guesses}");
         assert!(!audit.judged().is_alarm());
-        undertone_run::audit::record(&summary.run_dir, audit).unwrap();
+        undertone_audit::record(&summary.run_dir, audit).unwrap();
         holds(&summary.run_dir);
     }
 }
@@ -221,7 +219,7 @@ fn a_changed_lane_and_a_changed_bound_are_named() {
     let (_runs, summary) = train(&config(&[LANE]), 1);
     let folder = &summary.run_dir;
     let audit = read_lane(folder).unwrap().audit(true).unwrap();
-    undertone_run::audit::record(folder, audit).unwrap();
+    undertone_audit::record(folder, audit).unwrap();
     holds(folder);
     let problems = || problems(folder);
     let coins = String::from_utf8(bytes(folder, "coins.json")).unwrap();
@@ -305,7 +303,7 @@ fn a_lane_tests_the_guarantee_of_the_rounds_that_were_made() {
         if by_budget {
             assert!(audit.claim.as_ref().unwrap().epsilon < planned.epsilon);
         }
-        undertone_run::audit::record(&summary.run_dir, audit).unwrap();
+        undertone_audit::record(&summary.run_dir, audit).unwrap();
         holds(&summary.run_dir);
     }
 }
@@ -324,7 +322,7 @@ fn a_hostile_number_of_examples_is_named() {
     );
     let folder = &summary.run_dir;
     let audit = read_lane(folder).unwrap().audit(true).unwrap();
-    undertone_run::audit::record(folder, audit.clone()).unwrap();
+    undertone_audit::record(folder, audit.clone()).unwrap();
     holds(folder);
     for (name, expected) in [
         ("privacy.json", "planned.group_size"),
@@ -353,9 +351,9 @@ fn bounds_whose_coins_are_gone_follow_from_their_counts() {
     let (_runs, summary) = train(&config(&[LANE]), 1);
     let folder = &summary.run_dir;
     let audit = read_lane(folder).unwrap().audit(true).unwrap();
-    undertone_run::audit::record(folder, audit).unwrap();
+    undertone_audit::record(folder, audit).unwrap();
     let finding = || {
-        let verified = undertone_run::verify::verify(folder).unwrap();
+        let verified = undertone_verify::verify(folder).unwrap();
         let checks = verified.checks.into_iter();
         checks
             .filter(|check| check.name == "audit")
@@ -425,7 +423,7 @@ fn a_stranger_tests_the_noise_of_a_published_lane() {
     assert!(published.files.iter().any(|name| name == "lane.f32"));
     assert!(!folder.join("coins.json").exists());
     let recorded = read_lane(&folder).unwrap();
-    let names = |tests: &[undertone_run::audit::noise::NoiseTest]| -> Vec<(String, f64)> {
+    let names = |tests: &[undertone_audit::noise::NoiseTest]| -> Vec<(String, f64)> {
         tests.iter().map(|test| (test.name.clone(), test.p)).collect()
     };
     let own = read_lane(&summary.run_dir).unwrap().noise().unwrap();

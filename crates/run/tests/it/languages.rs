@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
-use undertone_run::Silent;
-use undertone_run::config::RunFile;
 use undertone_run::language::{LanguageModel, Predictor};
+use undertone_run::{RunFile, Silent};
 
 use crate::support::{config, holds, options};
 

@@ -5,9 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use undertone_coordinator::record::NoiseLabel;
-use undertone_run::config::RunFile;
-use undertone_run::verify::verify;
-use undertone_run::{RunOptions, Silent, train};
+use undertone_run::{RunFile, RunOptions, Silent, train};
+use undertone_verify::verify;
 
 use crate::support::{ledger, options, overrides};
 

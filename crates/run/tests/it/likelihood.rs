@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use undertone_data::{Vocab, VocabProvenance};
-use undertone_run::config::RunFile;
+use undertone_run::RunFile;
 use undertone_run::likelihood::Likelihood;
 
 const RUN: &str = r#"

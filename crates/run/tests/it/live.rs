@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use undertone_run::audit::record::of_replay;
-use undertone_run::config::RunFile;
-use undertone_run::publish::publish;
+use undertone_audit::record::of_replay;
 use undertone_run::replay::{ReplayOptions, replay};
-use undertone_run::verify::read_replays;
-use undertone_run::{RunOptions, Silent, config_digest, train as train_file};
+use undertone_run::{RunFile, RunOptions, Silent, train as train_file};
+use undertone_run_directory::plan_inputs::config_digest;
+use undertone_verify::{publish, read_replays};
 
 use crate::replay::questions;
 use crate::support::{
@@ -198,7 +197,7 @@ fn changed_replays_are_named_and_published_ones_hold() {
     let replay = read_replays(folder).unwrap();
     let digest = config_digest(&settings).unwrap();
     let audit = of_replay("test", &digest, replay);
-    undertone_run::audit::record(folder, audit).unwrap();
+    undertone_audit::record(folder, audit).unwrap();
     holds(folder);
     let published = runs.path().join("published");
     let files = publish(folder, &published).unwrap().files;

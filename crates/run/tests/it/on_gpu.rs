@@ -1,8 +1,7 @@
 //! Runs whose users are trained by the kernels of a GPU, here on their emulator.
 
-use undertone_run::Silent;
-use undertone_run::config::RunFile;
-use undertone_run::files::names::{LEDGER_FILE, METRICS_FILE, MODEL_FILE};
+use undertone_run::{RunFile, Silent};
+use undertone_run_directory::files::names::{LEDGER_FILE, METRICS_FILE, MODEL_FILE};
 
 use crate::support::{
     bytes, changed, check_refusals, config, cut_and_resumed, holds, ledger, options, parsed, train,

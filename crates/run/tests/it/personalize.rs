@@ -4,8 +4,8 @@ use undertone_data::{EosTargets, Partition, SpecialIds, Split};
 use undertone_local::batch;
 use undertone_models::{SequenceWorker, StateMode};
 use undertone_run::Silent;
-use undertone_run::config::EvaluationSplit;
 use undertone_run::personalize::{PersonalizeOptions, personalize};
+use undertone_run_directory::config::EvaluationSplit;
 
 use crate::support::{World, config, train};
 

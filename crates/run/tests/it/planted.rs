@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use undertone_run::session_config::SessionConfig;
-use undertone_run::sweep_statement::Score;
-use undertone_run::sweep_statement::SweepStatement;
+use undertone_run_directory::session_config::SessionConfig;
+use undertone_run_directory::sweep_statement::{Score, SweepStatement};
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchIterator, StringArray};
 use serde_json::Value;
@@ -14,12 +13,11 @@ use sha2::{Digest, Sha256};
 use undertone_data::{Corpus, MemoryTable, NoProgress};
 use undertone_models::ExternalTensor;
 use undertone_present::numbers::hex;
-use undertone_run::config::RunFile;
 use undertone_run::export::{ExportOptions, Layout, export};
-use undertone_run::publish::publish;
 use undertone_run::session::Session;
-use undertone_run::{Silent, train, train_candidate};
+use undertone_run::{RunFile, Silent, train, train_candidate};
 use undertone_settings::SourceSpec;
+use undertone_verify::publish;
 
 use crate::support::{holds, options};
 

@@ -1,7 +1,7 @@
 //! The memory of a model: its trainings, its words and its texts, and the readers that believe it.
 
 use std::path::{Path, PathBuf};
-use undertone_run::session_config::SessionConfig;
+use undertone_run_directory::session_config::SessionConfig;
 
 use undertone_coordinator::record::PrivacyReport;
 use undertone_data::{
@@ -9,13 +9,13 @@ use undertone_data::{
     train_tokenizer,
 };
 use undertone_models::ExternalTensor;
-use undertone_run::config::{RunConfig, RunFile};
 use undertone_run::export::{ExportOptions, Layout, export};
 use undertone_run::pretrain::{PretrainFile, pretrain};
-use undertone_run::publish::publish;
 use undertone_run::session::Session;
-use undertone_run::{RunError, Silent, Summary};
+use undertone_run::{RunError, RunFile, Silent, Summary};
+use undertone_run_directory::config::RunConfig;
 use undertone_settings::CorpusSpec;
+use undertone_verify::publish;
 
 use crate::support::{World, config, holds, options, problems};
 
@@ -348,7 +348,8 @@ fn start_on(folder: &Path, name: &str, path: &str) -> PathBuf {
          training = {{ batch_size = 8, learning_rate = 0.1 }}\nevaluation = {{ every = 0 }}\n"
     );
     let file = PretrainFile {
-        config: undertone_run::config::parse_as(&text, "start.toml".as_ref(), &[]).expect("a configuration"),
+        config: undertone_run_directory::config::parse_as(&text, "start.toml".as_ref(), &[])
+            .expect("a configuration"),
         base: folder.to_owned(),
     };
     pretrain(&file, &options(folder), &Silent)
@@ -400,7 +401,7 @@ fn rows_filtered_by_people_do_not_become_public_through_a_model_or_its_words() {
     let more = "initial_model = \"declared/model.safetensors\"";
     let next = run(folder.path(), &text("from-declared", PUBLIC_WORDS, more)).expect("a run");
     assert_eq!(reasons(folder.path(), &next), "");
-    let verification = undertone_run::verify::verify(&next.run_dir).expect("a verification");
+    let verification = undertone_verify::verify(&next.run_dir).expect("a verification");
     let settings = verification.checks.iter().find(|check| check.name == "settings");
     let found = &settings.expect("a check").found;
     assert_eq!(

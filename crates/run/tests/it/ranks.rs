@@ -2,12 +2,10 @@
 
 use std::sync::{Arc, Barrier, Mutex};
 
-use undertone_run::Result;
-use undertone_run::Silent;
-use undertone_run::config::RunFile;
-use undertone_run::files::names::{LEDGER_FILE, METRICS_FILE, MODEL_FILE, REPLAYS_FILE};
 use undertone_run::pretrain::{PretrainFile, pretrain};
 use undertone_run::ranks::Ranks;
+use undertone_run::{Result, RunFile, Silent};
+use undertone_run_directory::files::names::{LEDGER_FILE, METRICS_FILE, MODEL_FILE, REPLAYS_FILE};
 
 use crate::support::{config, options};
 

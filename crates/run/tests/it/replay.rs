@@ -1,7 +1,7 @@
 //! The replay of runs beside their neighbours: clean runs pass each check that speaks of them.
 
 use undertone_run::replay::{ReplayOptions, replay};
-use undertone_run::replays::{Battery, PopulationMode, Replay};
+use undertone_run_directory::replays::{Battery, PopulationMode, Replay};
 
 use super::support::*;
 

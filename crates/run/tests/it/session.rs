@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use undertone_run::session_config::SessionConfig;
+use undertone_run_directory::session_config::SessionConfig;
 
 use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
 use undertone_models::ExternalTensor;
 use undertone_run::session::Session;
-use undertone_run::verify::verify;
+use undertone_verify::verify;
 
 use crate::support::{World, config, ledger, train};
 

@@ -17,10 +17,10 @@ use undertone_coordinator::task::TaskConfig;
 use undertone_data::{Corpus, NoProgress, Partition, SpecialIds, Split};
 use undertone_local::{CpuEngine, Engine, LocalError, LocalTask, LocalWorker, batch};
 use undertone_models::SequenceModel;
-use undertone_run::config::{Override, RunConfig, RunFile};
 use undertone_run::ranks::OneProcess;
 use undertone_run::source::local::Local;
-use undertone_run::{RunError, RunOptions, Silent, Summary};
+use undertone_run::{RunError, RunFile, RunOptions, Silent, Summary};
+use undertone_run_directory::config::{Override, RunConfig};
 
 pub(crate) const BASE: &str = r#"
 name = "test"
@@ -109,13 +109,13 @@ pub(crate) fn bytes(run_dir: &Path, name: &str) -> Vec<u8> {
 
 #[track_caller]
 pub(crate) fn holds(folder: &Path) {
-    let verification = undertone_run::verify::verify(folder).expect("a verification");
+    let verification = undertone_verify::verify(folder).expect("a verification");
     assert!(verification.holds(), "{:?}", verification.checks);
 }
 
 /// The problems that verification finds in a folder.
 pub(crate) fn problems(folder: &Path) -> String {
-    let verification = undertone_run::verify::verify(folder).expect("a verification");
+    let verification = undertone_verify::verify(folder).expect("a verification");
     let all = verification.checks.into_iter().flat_map(|check| check.problems);
     all.collect::<Vec<_>>().join("\n")
 }
@@ -159,7 +159,7 @@ impl EndsAfter {
 }
 
 impl undertone_run::Observer for EndsAfter {
-    fn on_round(&self, _: &undertone_run::metrics::RoundRecord) {
+    fn on_round(&self, _: &undertone_run_directory::metrics::RoundRecord) {
         self.made.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 

@@ -6,9 +6,9 @@ use undertone_coordinator::kept_examples::{self, KeptExamples};
 use undertone_coordinator::participation::ParticipationKey;
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::task::{ClipConfig, EstimatorConfig};
-use undertone_run::config::{RunConfig, RunFile};
-use undertone_run::example_counts;
-use undertone_run::initial_model::starting_parameters;
+use undertone_run::{RunFile, example_counts};
+use undertone_run_directory::config::RunConfig;
+use undertone_run_directory::initial_model::starting_parameters;
 
 use crate::support::{
     BASE, Round, Start, World, check_refusals, config, ledger, norm, overrides, parsed, train,

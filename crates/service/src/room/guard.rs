@@ -126,7 +126,7 @@ impl Room {
             }
         }
         let path = folder.join(format!("{}.head", self.task.id));
-        undertone_run::files::write_atomic(&path, format!("{round} {digest}\n").as_bytes())?;
+        undertone_run_directory::files::write_atomic(&path, format!("{round} {digest}\n").as_bytes())?;
         Ok(())
     }
 }

@@ -15,8 +15,8 @@ use undertone_coordinator::record::{AbandonedAttempt, EndReason, Issuer, LedgerM
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
 use undertone_coordinator::task::{IdentityLevel, TaskPurpose};
 use undertone_protocol::{Blob, Head, Label, TaskState, Verdict, write};
-use undertone_run::metrics::MetricsLine;
-use undertone_run::task::round_record;
+use undertone_run_directory::metrics::MetricsLine;
+use undertone_run_directory::task::round_record;
 use undertone_store::{
     AbandonReason, AttemptId, AttemptState, Created, Lease, Millis, Outcome, Release, SessionId, StoreError,
     Unpublished,

@@ -16,7 +16,7 @@ use crate::task;
 /// simulation, bit by bit. PRIVACY: everything then follows from the seed, so the users must be simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parity {
-    /// The seed of the rotations, of [`rotation_seed`](undertone_run::source::secagg::rotation_seed). Other tasks make it from
+    /// The seed of the rotations, of `undertone_run::source::secagg::rotation_seed`. Other tasks make it from
     /// their identifier.
     pub rotations: Digest32,
 }
@@ -83,7 +83,7 @@ identity = "dev"
             Some(_) => Seeding::ParityTest,
             None => Seeding::Refused,
         };
-        let file = undertone_run::task::parse(&text, Path::new("task.toml"), seeding)?;
+        let file = undertone_run_directory::task::parse(&text, Path::new("task.toml"), seeding)?;
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("vocab.txt"), "the\nof\nand\n").unwrap();
         let store = Memory::new(Arc::new(ManualClock::at(1)));

@@ -133,7 +133,7 @@ fn sessions_wait_for_their_verdict_while_their_release_is_made() {
     };
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("vocab.txt"), "the\nof\nand\n").unwrap();
-    let file = undertone_run::task::parse(TASK, Path::new("task.toml"), Seeding::Refused).unwrap();
+    let file = undertone_run_directory::task::parse(TASK, Path::new("task.toml"), Seeding::Refused).unwrap();
     let (store, keys) = (shared.store.clone(), &shared.keys);
     let task = create(
         &file,

@@ -4,7 +4,7 @@ use undertone_accounting::Accountant;
 
 use super::*;
 use undertone_run::Silent;
-use undertone_run::config::parse_as;
+use undertone_run_directory::config::parse_as;
 
 const SMALL: &str = r#"
 name = "advice"

@@ -7,13 +7,11 @@ use std::path::Path;
 use undertone_accounting::audit::attack::{area, limits};
 use undertone_accounting::audit::many_runs::clopper_pearson_upper;
 use undertone_accounting::{Delta, Epsilon};
+use undertone_audit::attack::{Attack, Limit, Membership, SCHEMA, TookPart, took_part};
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_coordinator::task::{ClipConfig, EstimatorConfig};
-use undertone_run::Result;
-use undertone_run::audit::attack::{Attack, Limit, Membership, SCHEMA, TookPart, took_part};
-use undertone_run::config::RunFile;
 use undertone_run::membership::{self, Losses};
-use undertone_run::{RunOptions, Silent, Summary, train};
+use undertone_run::{Result, RunFile, RunOptions, Silent, Summary, train};
 
 /// The rate of false alarms among the held-out users that a threshold may have.
 const FALSE_ALARMS: f64 = 0.01;

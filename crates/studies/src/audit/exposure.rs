@@ -8,18 +8,18 @@
 //! Carlini et al., "The Secret Sharer" (2019).
 
 use std::path::Path;
+use undertone_run::training_users;
 
 use serde::Serialize;
 use undertone_accounting::audit::exposure::exposure;
+use undertone_audit::exposure::{Exposed, REPEATS};
 use undertone_coordinator::random::Purpose;
 use undertone_data::{Corpus, Partition, Vocab};
 use undertone_mechanisms::draws;
-use undertone_run::audit::exposure::{Exposed, REPEATS};
-use undertone_run::config::RunFile;
 use undertone_run::likelihood::{self, Likelihood};
-use undertone_run::{Result, RunError};
+use undertone_run::{Result, RunError, RunFile};
 
-use undertone_run::audit::attack::SCHEMA;
+use undertone_audit::attack::SCHEMA;
 
 use super::attack::{trained, without_privacy};
 
@@ -83,7 +83,7 @@ struct Secret {
 pub fn attack(run_dir: &Path, file: &RunFile, request: &ExposureRequest<'_>) -> Result<Exposure> {
     let (corpus, _) = likelihood::of_run(run_dir, &file.base)?;
     let secrets = invented(corpus.vocab(), file.config.seed, request.secrets)?;
-    let users = file.config.training_users(&corpus)?;
+    let users = training_users(&file.config, &corpus)?;
     let with_secrets = holding(&corpus, &users, &secrets, request.scratch)?;
     let measured = |mut file: RunFile, out: &str| {
         // The corpus of the copy lacks what the run held back, and nothing of an invented user is held back.
@@ -121,7 +121,7 @@ fn invented(vocab: &Vocab, seed: Option<u64>, count: usize) -> Result<Vec<Secret
         let expected = format!("at least {LIST} words, from which secrets are drawn");
         return Err(RunError::value("data.vocabulary", expected, words.len()));
     }
-    let randomness = undertone_run::randomness(seed)?;
+    let randomness = undertone_run_directory::entropy::randomness(seed)?;
     let secret = |index: usize| {
         let mut generator = randomness.generator(Purpose::Audit, index as u64, 3);
         let word = |generator: &mut dyn FnMut(u64) -> u64| words[generator(words.len() as u64) as usize];

@@ -8,15 +8,15 @@
 use std::path::Path;
 
 use undertone_accounting::audit::attack::user_inference as statistic;
+use undertone_audit::attack::{Attack, Membership, SCHEMA, took_part};
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_data::{Corpus, Partition, Split};
 use undertone_mechanisms::draws;
-use undertone_run::audit::attack::{Attack, Membership, SCHEMA, took_part};
-use undertone_run::config::{AuditConfig, RunFile};
 use undertone_run::likelihood::{self, Likelihood};
 use undertone_run::membership::Losses;
-use undertone_run::{Result, RunError};
+use undertone_run::{Result, RunError, RunFile};
+use undertone_run_directory::config::AuditConfig;
 
 use super::attack::{TRAINED_ON, limit_of, measured, statements, trained, without_privacy};
 

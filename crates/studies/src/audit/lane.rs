@@ -8,6 +8,9 @@ use rand_core::Rng;
 use undertone_accounting::SamplingProbability;
 use undertone_accounting::audit::sampled::SecretCoins;
 use undertone_aggregation::{BoundedSum, Estimator, ParamLayout};
+use undertone_audit::canaries::{Lane, matched_filters, signal};
+use undertone_audit::final_model::{FinalModel, Rounds};
+use undertone_audit::record::Control;
 use undertone_coordinator::cohorts::Cohorts;
 use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::{CloseError, RunHead};
@@ -20,10 +23,8 @@ use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSu
 use undertone_coordinator::task::{ClipConfig, TaskConfig};
 use undertone_mechanisms::audit::Definition;
 use undertone_mechanisms::{IdentityMatrix, Strategy};
-use undertone_run::audit::canaries::{Lane, matched_filters, signal};
-use undertone_run::audit::final_model::{FinalModel, Rounds};
-use undertone_run::audit::record::Control;
 use undertone_run::{Result, RunError};
+use undertone_run_directory::error::DirectoryError;
 use undertone_settings::Algorithm;
 
 /// The run whose mechanism is tested.
@@ -328,7 +329,7 @@ pub fn run(inputs: &LaneInputs<'_>, size: &Size, randomness: &Randomness) -> Res
                         cohort.users.iter().for_each(|&canary| drawn[canary].push(round));
                     }
                     let signals = drawn.iter().map(|rounds| signal(known, rounds));
-                    disturbance(&signals.collect::<Result<Vec<_>>>()?)
+                    disturbance(&signals.collect::<Result<Vec<_>, DirectoryError>>()?)
                 }
                 (None, Some(coins)) => disturbance_of_coins(coins, canaries, rounds),
                 (None, None) => f64::NAN,

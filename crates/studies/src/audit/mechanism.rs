@@ -1,9 +1,9 @@
 //! An audit at the level of the mechanism: canaries and noise probes through the coordinator of a run, without users or model.
 
 use undertone_accounting::audit::Significance;
+use undertone_audit::canaries::{self, CONFIRMATION};
 use undertone_coordinator::random::Randomness;
 use undertone_run::Result;
-use undertone_run::audit::canaries::{self, CONFIRMATION};
 
 use super::lane::{self, LaneInputs, Size};
 use super::noise::NoiseTests;

@@ -7,7 +7,7 @@ use super::lane::{self, LaneInputs, Size};
 use super::mechanism::MechanismAudit;
 use super::noise::NoiseTests;
 use super::record::{Audit, Control, Verdict};
-use undertone_run::audit::canaries::Lane;
+use undertone_audit::canaries::Lane;
 
 const TASK: &str = r#"
     name = "rehearsed"

@@ -4,21 +4,20 @@
 //! sentences. This is the weakest of the three levels and the one nearest to a real attack.
 
 use std::path::Path;
+use undertone_run::training_users;
 
 use rand_core::Rng;
 use undertone_accounting::audit::Significance;
+use undertone_audit::canaries::{CONFIRMATION, bounds_of_model, plan};
+use undertone_audit::record::{Audit, Bound, CanaryPlan, Control, TEXT};
+use undertone_audit::text::{check_copy, fix_rates};
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_data::{Corpus, Partition};
 use undertone_mechanisms::draws;
-use undertone_run::audit::canaries::{CONFIRMATION, bounds_of_model, plan};
-use undertone_run::audit::record::TEXT;
-use undertone_run::audit::record::{Audit, Bound, CanaryPlan, Control};
-use undertone_run::audit::text::{check_copy, fix_rates};
-use undertone_run::config::RunFile;
-use undertone_run::config_digest;
 use undertone_run::likelihood::{self, Likelihood};
-use undertone_run::{Result, RunError};
+use undertone_run::{Result, RunError, RunFile};
+use undertone_run_directory::plan_inputs::config_digest;
 
 use super::attack::{trained, without_privacy};
 
@@ -63,7 +62,7 @@ pub fn audit(
     copy.config.audit = None;
     copy.config.evaluation.every = 0;
     let missing = || RunError::missing("privacy", "noise with a finite guarantee");
-    let privacy = undertone_run::read::read(run_dir)?.privacy;
+    let privacy = undertone_run_directory::read::read(run_dir)?.privacy;
     let claim = privacy.and_then(|privacy| privacy.planned).ok_or_else(missing)?;
     let digest = config_digest(&file.config)?;
     let fixed = plan(&digest, request.canaries, 0, &claim)?;
@@ -71,7 +70,7 @@ pub fn audit(
     let world = World {
         run_dir,
         corpus: &corpus,
-        training_users: &file.config.training_users(&corpus)?,
+        training_users: &training_users(&file.config, &corpus)?,
         copy: &copy,
         claim: &claim,
         fixed: &fixed,

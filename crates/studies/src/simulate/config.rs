@@ -7,9 +7,9 @@ use undertone_accounting::{Delta, NoiseMultiplier};
 use undertone_mechanisms::{Mechanism, Strategy};
 
 use undertone_coordinator::participation::timers::{self, TimersConfig};
-use undertone_run::config::{Override, RunConfig, parse_as};
-use undertone_run::files;
 use undertone_run::{Result, RunError};
+use undertone_run_directory::config::{Override, RunConfig, parse_as};
+use undertone_run_directory::files;
 
 /// A whole simulation; TOML, unknown keys are errors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ impl SimulationFile {
     /// # Errors
     /// [`RunError::Io`], [`RunError::ConfigSyntax`], [`RunError::Coordinator`].
     pub fn read(path: &Path, overrides: &[Override]) -> Result<Self> {
-        let text = undertone_run::files::read_given_text(path)?;
+        let text = undertone_run_directory::files::read_given_text(path)?;
         Ok(Self {
             config: Self::parse(&text, path, overrides)?,
             base: RunConfig::base_of(path).to_owned(),

@@ -8,8 +8,8 @@ use tempfile::NamedTempFile;
 
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::participation::timers::SimulatedRound;
-use undertone_run::files::{self, Line, Lines};
 use undertone_run::{Result, RunError};
+use undertone_run_directory::files::{self, Line, Lines};
 
 /// One line of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,10 +7,9 @@ use serde::Serialize;
 use super::{Sweep, Trial, TrialState};
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_run::evaluate::{Measure, UserCounts, standard_error};
-use undertone_run::metrics::EvaluationRecord;
-use undertone_run::metrics::Metrics;
-use undertone_run::read::RunData;
 use undertone_run::{Result, Silent};
+use undertone_run_directory::metrics::{EvaluationRecord, Metrics};
+use undertone_run_directory::read::RunData;
 
 /// The comparison of the runs of a sweep, seeds taken together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -226,7 +225,7 @@ impl Comparison {
             if trial.state(folder)? == TrialState::Finished {
                 let name = &trial.file.config.task.name;
                 let run_dir = folder.join(name);
-                let run = undertone_run::read::read(&run_dir)?;
+                let run = undertone_run_directory::read::read(&run_dir)?;
                 if let Some(last) = run.evaluations.last().cloned() {
                     let mut outcome = Outcome {
                         trial,

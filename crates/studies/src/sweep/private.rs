@@ -6,9 +6,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use undertone_run::sweep_statement::CANDIDATES;
-use undertone_run::sweep_statement::Score;
-use undertone_run::sweep_statement::SweepStatement;
+use undertone_run_directory::error::DirectoryError;
+use undertone_run_directory::sweep_statement::{CANDIDATES, Score, SweepStatement};
 
 use rand_core::Rng;
 use serde::{Deserialize, Serialize};
@@ -18,12 +17,12 @@ use undertone_coordinator::random::Purpose;
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_mechanisms::draws;
 use undertone_report::ReportError;
-use undertone_run::files;
-use undertone_run::files::names::{PRIVACY_FILE, SWEEP_FILE};
-use undertone_run::manifest::MANIFEST_FILE;
 use undertone_run::sweep::measure;
 use undertone_run::{Result, RunError};
 use undertone_run::{RunOptions, Silent};
+use undertone_run_directory::files;
+use undertone_run_directory::files::names::{PRIVACY_FILE, SWEEP_FILE};
+use undertone_run_directory::manifest::MANIFEST_FILE;
 
 use super::{Sweep, Trial};
 
@@ -88,7 +87,8 @@ impl Sweep {
             return Err(RunError::value("seeds", expected, format!("{:?}", self.config.seeds)).into());
         }
         let folder = self.folder(&options.out);
-        let mut generator = undertone_run::randomness(None)?.generator(Purpose::Selection, 0, 0);
+        let mut generator =
+            undertone_run_directory::entropy::randomness(None)?.generator(Purpose::Selection, 0, 0);
         let mut id = [0; 16];
         generator.fill_bytes(&mut id);
         let configs: Vec<_> = self.trials.iter().map(|trial| &trial.file.config).collect();
@@ -231,9 +231,10 @@ impl Candidates {
 
     fn write(&self, state: &State) -> Result<()> {
         let path = self.state();
-        files::write_secret_with(&path, |file| {
-            serde_json::to_writer(file, state).map_err(|error| RunError::io("write", &path, error.into()))
-        })
+        Ok(files::write_secret_with(&path, |file| {
+            serde_json::to_writer(file, state)
+                .map_err(|error| DirectoryError::io("write", &path, error.into()))
+        })?)
     }
 }
 

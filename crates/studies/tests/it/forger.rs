@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use undertone_run::publish::publish;
+use undertone_verify::publish;
 
 use document::forged;
 use folder::{Folder, Outcome};

@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier, Mutex};
 
-use undertone_run::Result;
-use undertone_run::config::RunFile;
 use undertone_run::ranks::Ranks;
-use undertone_run::{RunOptions, Silent, train_as_follower, train_as_leader};
+use undertone_run::{Result, RunFile, RunOptions, Silent, train_as_follower, train_as_leader};
 
 const SIZE: usize = 2;
 

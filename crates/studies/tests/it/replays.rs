@@ -1,12 +1,10 @@
 //! Replays of clean runs of all kinds: no check fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use undertone_run::replays::Battery;
-use undertone_run::replays::PopulationMode;
-use undertone_run::replays::Replay;
+use undertone_run_directory::replays::{Battery, PopulationMode, Replay};
 
-use undertone_run::metrics::RoundRecord;
 use undertone_run::{Observer, Silent, train};
+use undertone_run_directory::metrics::RoundRecord;
 
 use crate::ranks;
 use crate::support::{BANDED, ELS, FIXED, SECURE, file, options, replayed, trained_and_replayed};

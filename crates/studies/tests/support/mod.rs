@@ -3,13 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::path::Path;
-use undertone_run::replays::Battery;
-use undertone_run::replays::PopulationMode;
-use undertone_run::replays::Replay;
+use undertone_run_directory::replays::{Battery, PopulationMode, Replay};
 
-use undertone_run::config::{Override, RunFile};
 use undertone_run::replay::{ReplayOptions, replay};
-use undertone_run::{RunOptions, Silent, train};
+use undertone_run::{RunFile, RunOptions, Silent, train};
+use undertone_run_directory::config::Override;
 
 const BASE: &str = r#"
 name = "audited"

@@ -10,9 +10,8 @@ use anyhow::{Context, bail, ensure};
 use serde_json::json;
 use undertone_data::{Corpus, NoProgress, Partition, Split};
 use undertone_fleet::{Fleet, FleetConfig, OverHttp, RunEnd, Updates};
-use undertone_run::config::RunFile;
-use undertone_run::metrics::RoundRecord;
-use undertone_run::{Observer, RunOptions};
+use undertone_run::{Observer, RunFile, RunOptions};
+use undertone_run_directory::metrics::RoundRecord;
 use undertone_service::keys::Keys;
 use undertone_settings::{CorpusSpec, SourceSpec, SyntheticSource};
 

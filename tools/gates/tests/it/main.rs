@@ -37,7 +37,10 @@ const ARROWS: [(&str, &str); 35] = [
     ("crates/models", "aggregation"),
     ("crates/local", "text settings mechanisms aggregation models"),
     ("crates/gpu", "text settings aggregation gpu-sum models local"),
-    ("crates/coordinator", "present text settings accounting mechanisms aggregation secagg models"),
+    (
+        "crates/coordinator",
+        "present text settings accounting mechanisms aggregation secagg models",
+    ),
     (
         "crates/run",
         "present text settings accounting mechanisms aggregation gpu-sum secagg data models local gpu \
@@ -51,9 +54,15 @@ const ARROWS: [(&str, &str); 35] = [
     ("crates/undertone", "accounting coordinator run report"),
     ("crates/protocol", ""),
     ("crates/store", "accounting coordinator protocol"),
-    ("crates/device", "text settings accounting mechanisms aggregation secagg models local protocol"),
+    (
+        "crates/device",
+        "text settings accounting mechanisms aggregation secagg models local protocol",
+    ),
     ("crates/device-c", "protocol device"),
-    ("crates/service", "text accounting mechanisms aggregation secagg models coordinator run protocol store"),
+    (
+        "crates/service",
+        "text accounting mechanisms aggregation secagg models coordinator run protocol store",
+    ),
     (
         "crates/operate",
         "present text settings accounting mechanisms aggregation models local coordinator run protocol \
@@ -85,7 +94,10 @@ const ARROWS: [(&str, &str); 35] = [
          service operate",
     ),
     ("tools/gates", ""),
-    ("lab/gpu-check", "text settings aggregation gpu-sum models local gpu"),
+    (
+        "lab/gpu-check",
+        "text settings aggregation gpu-sum models local gpu",
+    ),
     ("fuzz", "aggregation secagg hostile"),
 ];
 

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use undertone_coordinator::random::Randomness;
 use undertone_data::Vocab;
 use undertone_models::weights::{self, gpt2};
-use undertone_run::initial_model;
 use undertone_run::language::{LanguageModel, Predictor};
+use undertone_run_directory::initial_model;
 
 use crate::world::World;
 

@@ -7,12 +7,12 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use undertone_data::EosTargets;
-use undertone_run::config::EvaluationSplit;
 use undertone_run::export::{ExportOptions, Layout, export};
-use undertone_run::ledger::GenesisFiles;
 use undertone_run::personalize::{PersonalizeOptions, personalize};
-use undertone_run::verify::verify;
 use undertone_run::{RunOptions, Silent};
+use undertone_run_directory::config::EvaluationSplit;
+use undertone_run_directory::ledger::GenesisFiles;
+use undertone_verify::verify;
 
 use crate::world::{RESUMED, RUNS, World, copy};
 
@@ -52,7 +52,7 @@ fn verified(folder: &Path) -> Result<()> {
 }
 
 fn reported(folder: &Path) -> Result<()> {
-    let data = undertone_run::read::read(folder)?;
+    let data = undertone_run_directory::read::read(folder)?;
     undertone_report::plots(&data)?;
     undertone_report::html(&data)?;
     let _ = undertone_report::summary(&data);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use undertone_run::config::RunFile;
+use undertone_run::RunFile;
 use undertone_run::pretrain::PretrainFile;
 use undertone_studies::simulate::SimulationFile;
 use undertone_studies::sweep::Sweep;

@@ -8,7 +8,7 @@ use undertone_data::{
     StreamOptions, WordCounts, WordRule, group, import,
 };
 use undertone_run::Silent;
-use undertone_run::config::EvaluationSplit;
+use undertone_run_directory::config::EvaluationSplit;
 use undertone_settings::{CorpusSpec, SourceSpec, TableSource};
 
 use crate::world::{World, table_csv};

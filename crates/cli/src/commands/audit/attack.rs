@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use serde::Serialize;
+use undertone_audit::attack::{self, Attack, Membership};
+use undertone_audit::exposure::Exposures;
+use undertone_audit::record::of_exposure;
 use undertone_present::numbers::{epsilon_delta, number};
-use undertone_run::audit::attack::{self, Attack, Membership};
-use undertone_run::audit::exposure::Exposures;
-use undertone_run::audit::record::of_exposure;
-use undertone_run::config::RunFile;
-use undertone_run::config_digest;
-use undertone_run::files::{write_json, write_secret_json};
-use undertone_run::read;
+use undertone_run::RunFile;
+use undertone_run_directory::files::{write_json, write_secret_json};
+use undertone_run_directory::plan_inputs::config_digest;
+use undertone_run_directory::read;
 use undertone_studies::audit::attack::{Control, membership};
 use undertone_studies::audit::exposure::{self, Exposure};
 use undertone_studies::audit::inference::{self, user_inference};
@@ -169,7 +169,7 @@ pub(super) fn run(args: &AttackArgs, output: &Output) -> anyhow::Result<()> {
             let digest = config_digest(&file.config)?;
             let mut audit = of_exposure(&attack.run, &digest, attack.found.clone());
             if args.record {
-                audit = undertone_run::audit::record(&args.run, audit)?;
+                audit = undertone_audit::record(&args.run, audit)?;
             }
             if let Some(out) = &args.out {
                 write_json(out, &attack)?;

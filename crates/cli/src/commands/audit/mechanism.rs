@@ -4,17 +4,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
+use undertone_audit::lane::is_there;
+use undertone_audit::noise::MAX_REHEARSED;
 use undertone_mechanisms::{Mechanism, Strategy};
-use undertone_run::audit::lane::is_there;
-use undertone_run::audit::noise::MAX_REHEARSED;
-use undertone_run::config::{MAX_CANARIES, Override, RunFile};
-use undertone_run::files::read_json;
-use undertone_run::verify::read_lane;
-use undertone_run::{config_digest, named_strategy, randomness, read};
+use undertone_run::RunFile;
+use undertone_run_directory::config::{MAX_CANARIES, Override};
+use undertone_run_directory::entropy::randomness;
+use undertone_run_directory::files::read_json;
+use undertone_run_directory::plan_inputs::{config_digest, named_strategy};
+use undertone_run_directory::read;
 use undertone_studies::audit::lane::{LaneInputs, Size};
 use undertone_studies::audit::mechanism::MechanismAudit;
 use undertone_studies::audit::record::{Audit, Control};
 use undertone_studies::audit::text;
+use undertone_verify::read_lane;
 
 use super::FileArgs;
 use crate::commands::train::threads;
@@ -197,7 +200,7 @@ fn of_texts(args: &CanariesArgs, output: &Output) -> anyhow::Result<()> {
     let mut pass = 0;
     let done = text::audit(&run.run, &file, &request, &mut || {
         pass += 1;
-        randomness(run.seed.map(|seed| seed.wrapping_add(pass - 1)))
+        Ok(randomness(run.seed.map(|seed| seed.wrapping_add(pass - 1)))?)
     });
     bar.finish_and_clear();
     run.file.finish(&run.run, seeded(done?, run.seed)?, output)
@@ -278,7 +281,7 @@ fn audit(args: &RunArgs, canaries: bool, output: &Output) -> anyhow::Result<()> 
     let mut pass = 0;
     let done = audit.run(&mut || {
         pass += 1;
-        randomness(args.seed.map(|seed| seed.wrapping_add(pass - 1)))
+        Ok(randomness(args.seed.map(|seed| seed.wrapping_add(pass - 1)))?)
     });
     bar.finish_and_clear();
     args.file.finish(&args.run, seeded(done?, args.seed)?, output)

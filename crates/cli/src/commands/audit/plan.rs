@@ -6,7 +6,7 @@ use undertone_accounting::audit::planning::{PowerAnalysis, ReachableBound};
 use undertone_accounting::audit::{Significance, planning};
 use undertone_accounting::{Delta, Epsilon};
 use undertone_present::numbers::number;
-use undertone_run::config::MAX_CANARIES;
+use undertone_run_directory::config::MAX_CANARIES;
 
 use crate::output::{Output, facts};
 

@@ -1,17 +1,15 @@
 //! `undertone audit replay`.
 
 use std::path::PathBuf;
-use undertone_run::replays::Battery;
-use undertone_run::replays::PopulationMode;
-use undertone_run::replays::Replay;
+use undertone_run_directory::replays::{Battery, PopulationMode, Replay};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use undertone_run::config::RunFile;
-use undertone_run::config_digest;
+use undertone_run::RunFile;
 use undertone_run::replay::{ReplayOptions, replay};
-use undertone_run::verify::read_replays;
+use undertone_run_directory::plan_inputs::config_digest;
 use undertone_studies::audit::record;
+use undertone_verify::read_replays;
 
 use super::FileArgs;
 use crate::commands::train::threads;

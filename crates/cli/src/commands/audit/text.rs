@@ -1,7 +1,7 @@
 //! An audit as tables and sentences.
 
+use undertone_audit::record;
 use undertone_present::numbers::{epsilon_delta, number};
-use undertone_run::audit::record;
 use undertone_studies::audit::noise::Source;
 use undertone_studies::audit::record::{Audit, Bound};
 

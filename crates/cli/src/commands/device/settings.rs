@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use undertone_device::{Device, DeviceSettings, FileKeyStore, HttpTransport};
-use undertone_run::files;
+use undertone_run_directory::files;
 
 /// The name of the file in the folder of the device.
 const FILE: &str = "settings.json";

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use undertone_device::{Device, DeviceError};
-use undertone_run::files;
+use undertone_run_directory::files;
 
 use super::settings::Settings;
 use super::show::StatusView;

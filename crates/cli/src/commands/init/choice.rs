@@ -1,12 +1,12 @@
 //! The choice of rounds and cohort, by the plan that training itself makes.
 
 use std::path::Path;
+use undertone_run_directory::config::RunConfig;
 
 use anyhow::Context;
 use serde::Serialize;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_present::numbers::{grouped, number};
-use undertone_run::config::RunFile;
 
 use super::{Facts, MAX_EPSILON, text};
 
@@ -120,7 +120,7 @@ fn planned(facts: &Facts, rounds: u64, max_part: f64) -> anyhow::Result<Choice> 
     }
     let of = |choice: &Choice| -> anyhow::Result<_> {
         let text = text::run_file(facts, choice);
-        let task = RunFile::parse(&text, Path::new("run.toml"), &[])?.task;
+        let task = RunConfig::parse(&text, Path::new("run.toml"), &[])?.task;
         let model = task.model.build(facts.start.ids)?;
         Ok((task, model))
     };

@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use serde::Serialize;
 use undertone_data::{FileRecord, WordRule};
-use undertone_run::config::parse_as;
-use undertone_run::initial_model;
 use undertone_run::pretrain::{PretrainConfig, PretrainFile};
+use undertone_run_directory::config::parse_as;
+use undertone_run_directory::initial_model;
 
 use super::ask::kind;
 use super::text::quoted;

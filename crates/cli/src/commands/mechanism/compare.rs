@@ -10,7 +10,7 @@ use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, gaussian};
 use undertone_mechanisms::optimize::Problem;
 use undertone_mechanisms::{CertifiedSensitivity, Losses, Objective};
 use undertone_present::numbers::{number, upper_bound};
-use undertone_run::files::write_atomic;
+use undertone_run_directory::files::write_atomic;
 
 use super::kind::{Kind, SizeArgs};
 use super::run::{Run, RunArgs};

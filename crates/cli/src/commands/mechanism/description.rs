@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use serde_json::Value;
 use undertone_mechanisms::{Mechanism, Strategy};
-use undertone_run::files::write_atomic;
+use undertone_run_directory::files::write_atomic;
 
 /// The content of a file.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use undertone_accounting::participation::{Gap, Participation, Spacing};
 use undertone_accounting::sensitivity::production;
 use undertone_mechanisms::optimize::Problem;
 use undertone_mechanisms::{Blt, CertifiedSensitivity, Errors, Losses, Objective, Strategy};
-use undertone_run::files::write_atomic;
+use undertone_run_directory::files::write_atomic;
 
 use super::description::{self, Description};
 use super::head::Head;

@@ -9,8 +9,9 @@ use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_coordinator::task::CohortSize;
 use undertone_present::numbers::{grouped, number};
-use undertone_run::config::{Override, RunConfig, RunFile};
-use undertone_run::named_strategy;
+use undertone_run::RunFile;
+use undertone_run_directory::config::{Override, RunConfig};
+use undertone_run_directory::plan_inputs::named_strategy;
 use undertone_settings::{Algorithm, CorpusSpec, SourceSpec, VocabularySpec};
 
 use crate::commands::train::{assumptions, guarantee};

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use undertone_present::numbers::{number, upper_bound};
-use undertone_run::config::Override;
-use undertone_run::files::{write_atomic, write_json};
+use undertone_run_directory::config::Override;
+use undertone_run_directory::files::{write_atomic, write_json};
 use undertone_studies::simulate::{Simulation, SimulationFile};
 
 use super::{SimulateArgs, pictures, simulated, text};

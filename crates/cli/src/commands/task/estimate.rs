@@ -67,7 +67,7 @@ struct Document<'a> {
 
 /// Estimates a task, and refuses one that cannot be done.
 pub(super) fn run(args: &EstimateArgs, output: &Output) -> anyhow::Result<()> {
-    let (file, base) = undertone_run::task::read(&args.file, &[], Seeding::Refused)?;
+    let (file, base) = undertone_run_directory::task::read(&args.file, &[], Seeding::Refused)?;
     let conditions = PopulationAssumptions {
         population: args
             .population

@@ -123,7 +123,7 @@ pace = {{ checkins_per_needed = 3.0, min_interval = "1s" }}
 "#,
         case.tables()
     );
-    undertone_run::task::parse(&text, Path::new("task.toml"), Seeding::ParityTest).unwrap()
+    undertone_run_directory::task::parse(&text, Path::new("task.toml"), Seeding::ParityTest).unwrap()
 }
 
 /// The settings of the devices.
@@ -258,7 +258,7 @@ impl Served {
         loaded
             .export(store.as_ref(), blobs.as_ref(), keys, &export)
             .unwrap();
-        let verified = undertone_run::verify::verify(&export).unwrap();
+        let verified = undertone_verify::verify(&export).unwrap();
         assert!(verified.holds(), "{verified:?}");
         Self {
             ledger: ledger(&store.ledger(task, 0).unwrap()),

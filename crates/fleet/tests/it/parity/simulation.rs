@@ -11,10 +11,9 @@ use undertone_data::{Corpus, NoProgress, Split};
 use undertone_models::{SequenceModel, weights};
 use undertone_protocol::Digest32;
 use undertone_run::checkpoint::Checkpoint;
-use undertone_run::config::RunFile;
-use undertone_run::metrics::RoundRecord;
 use undertone_run::source::secagg::rotation_seed;
-use undertone_run::{Observer, RunOptions};
+use undertone_run::{Observer, RunFile, RunOptions};
+use undertone_run_directory::metrics::RoundRecord;
 
 pub(crate) const SEED: u64 = 11;
 pub(crate) const ROUNDS: u64 = 20;
@@ -123,7 +122,7 @@ impl Simulation {
         );
         let corpus = corpus.unwrap();
         let model = config.task.model.build(corpus.vocab().len()).unwrap();
-        let rotations = rotation_seed(&undertone_run::config_digest(&config).unwrap());
+        let rotations = rotation_seed(&undertone_run_directory::plan_inputs::config_digest(&config).unwrap());
         let run = folder.path().join("parity");
         let observer = Parameters {
             run: &run,

@@ -144,7 +144,7 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("vocab.txt"), WORDS).unwrap();
         let file: TaskFile =
-            undertone_run::task::parse(text, Path::new("task.toml"), Seeding::Refused).unwrap();
+            undertone_run_directory::task::parse(text, Path::new("task.toml"), Seeding::Refused).unwrap();
         let Shared {
             store, blobs, keys, ..
         } = &shared;
@@ -365,7 +365,7 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("vocab.txt"), WORDS).unwrap();
         let file: TaskFile =
-            undertone_run::task::parse(text, Path::new("task.toml"), Seeding::Refused).unwrap();
+            undertone_run_directory::task::parse(text, Path::new("task.toml"), Seeding::Refused).unwrap();
         let Shared {
             store, blobs, keys, ..
         } = &**self.service.shared();
@@ -418,7 +418,7 @@ impl World {
             )
             .unwrap();
         assert!(report.observed.is_some());
-        let verified = undertone_run::verify::verify(&target).unwrap();
+        let verified = undertone_verify::verify(&target).unwrap();
         assert!(verified.holds(), "{verified:?}");
     }
 

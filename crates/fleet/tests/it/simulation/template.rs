@@ -263,7 +263,8 @@ impl Template {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("vocab.txt"), WORDS).unwrap();
         let file: TaskFile =
-            undertone_run::task::parse(&rules.text(), Path::new("task.toml"), Seeding::ParityTest).unwrap();
+            undertone_run_directory::task::parse(&rules.text(), Path::new("task.toml"), Seeding::ParityTest)
+                .unwrap();
         let store = Arc::new(MemoryStore::new(Arc::new(ManualClock::at(START))));
         let blobs = Arc::new(MemoryBlobs::new());
         let id = create(

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use undertone_coordinator::task::TaskPurpose;
-use undertone_run::metrics::{MetricsLine, RoundRecord};
+use undertone_run_directory::metrics::{MetricsLine, RoundRecord};
 use undertone_service::{Result, ServiceError};
 use undertone_store::{AttemptState, Millis, TaskRow};
 
@@ -105,7 +105,7 @@ impl TaskView {
         let store = &dashboard.service.shared().store;
         let task = dashboard.guarantees.task(&dashboard.service, &row)?;
         let file = &task.file;
-        let counts = undertone_run::task::counts(file, task.vocab.len())?;
+        let counts = undertone_run_directory::task::counts(file, task.vocab.len())?;
         let metrics = dashboard.service.metrics();
         let passed = metrics.passage_of(id);
         let arrived = metrics.arrivals_of(&row.task.population, dashboard.now());
@@ -232,7 +232,7 @@ fn point(record: &RoundRecord, factor: f64) -> RoundPoint {
 
 #[cfg(test)]
 mod tests {
-    use undertone_run::metrics::MetricsLine;
+    use undertone_run_directory::metrics::MetricsLine;
 
     use super::*;
 

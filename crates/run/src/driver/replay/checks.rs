@@ -9,7 +9,7 @@ use undertone_coordinator::sampling::Sampling;
 use undertone_mechanisms::NoisedAverage;
 
 use crate::error::Result;
-use crate::replays::ReplayCheck;
+use undertone_run_directory::replays::ReplayCheck;
 
 /// The false-alarm rate of the test of cohort sizes.
 const ALARM: f64 = 1e-6;

@@ -7,7 +7,7 @@ use undertone_coordinator::sampling::Sampling;
 use undertone_coordinator::task::TaskConfig;
 use undertone_settings::Algorithm;
 
-use crate::replays::replaces;
+use undertone_run_directory::replays::replaces;
 
 /// The neighbour that a run's guarantee speaks of.
 pub(super) enum Neighbour {

@@ -20,9 +20,9 @@ use super::checks::{self, Checks};
 use super::neighbour::{Neighbour, Sides};
 use super::sums::{Copied, Differences, copied, difference};
 use crate::driver::Run;
-use crate::entropy::round_entropy;
 use crate::error::{Result, RunError};
-use crate::replays::{Battery, ReplayCheck};
+use undertone_run_directory::entropy::round_entropy;
+use undertone_run_directory::replays::{Battery, ReplayCheck};
 
 /// The state of an audit over the rounds of a run.
 pub(in crate::driver) struct Auditor<'a> {

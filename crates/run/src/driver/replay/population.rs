@@ -1,5 +1,6 @@
 //! R2 on the plan itself: it is made again without one user, and nothing may follow from what that user wrote.
 
+use crate::run_file::training_users;
 use undertone_aggregation::Estimator;
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::task::{EstimatorConfig, TaskConfig};
@@ -7,7 +8,7 @@ use undertone_coordinator::task::{EstimatorConfig, TaskConfig};
 use super::pair::Auditor;
 use crate::driver::{Run, example_counts};
 use crate::error::Result;
-use crate::plan_inputs::population;
+use undertone_run_directory::plan_inputs::population;
 
 /// Plans the neighbours of the audited users. Returns the public statistics that move their plans.
 pub(super) fn recomputed(
@@ -16,7 +17,7 @@ pub(super) fn recomputed(
     auditor: &mut Auditor<'_>,
 ) -> Result<Vec<String>> {
     let config = run.config;
-    let counts = example_counts(&config.training_users(run.corpus)?);
+    let counts = example_counts(&training_users(config, run.corpus)?);
     let mut known: Vec<(Population, bool, Vec<&str>)> = Vec::new();
     let mut moved: Vec<String> = Vec::new();
     for &user in &auditor.users {

@@ -1,5 +1,6 @@
 //! The checks over all rounds: R5 on the users' whole runs, R3 on the norms of adaptive clipping, R6 on participation and cohorts.
 
+use crate::run_file::training_users;
 use undertone_coordinator::head::RunHead;
 use undertone_coordinator::kept_examples;
 use undertone_coordinator::record::LedgerEntry;
@@ -94,7 +95,7 @@ impl Auditor<'_> {
         }
         let sampled_from = match plan.kept_per_user() {
             Some(group_size) => {
-                let counts = example_counts(&run.config.training_users(run.corpus)?);
+                let counts = example_counts(&training_users(&run.config, run.corpus)?);
                 kept_examples::count(&counts, group_size)
             }
             None => plan.population().users,

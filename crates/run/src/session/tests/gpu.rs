@@ -100,7 +100,7 @@ fn the_published_ledger_says_that_a_gpu_made_the_sum() {
     let out = TempDir::new().unwrap();
     let (_, folder) = trained(out.path(), ULS, true);
     let published = out.path().join("published");
-    crate::publish::publish(&folder, &published).unwrap();
+    undertone_verify::publish(&folder, &published).unwrap();
     assert_eq!(problems(&published), "");
 }
 

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::*;
-use crate::driver::{PRIVACY_FILE, PRIVACY_PAGE};
-use crate::privacy_page;
-use crate::publish::publish;
+use undertone_run_directory::files::names::{PRIVACY_FILE, PRIVACY_PAGE};
+use undertone_run_directory::privacy_page;
+use undertone_verify::publish;
 
 /// A session that was finished after three of its rounds, with the guarantee of all of them.
 fn stopped(out: &Path, text: &str) -> (PathBuf, GuaranteeRecord) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use undertone_run::verify::{Verification, verify};
+use undertone_verify::{Verification, verify};
 
 use super::document::Forged;
 

@@ -2,18 +2,19 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use undertone_run::session_config::SessionConfig;
+use undertone_run_directory::session_config::SessionConfig;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchIterator, StringArray};
 use undertone_aggregation::Limbs;
+use undertone_audit::record::of_replay;
 use undertone_data::{Corpus, MemoryTable, NoProgress};
-use undertone_run::audit::record::of_replay;
-use undertone_run::config::{Override, RunFile};
 use undertone_run::session::{Round, Session};
-use undertone_run::verify::{read_lane, read_replays};
-use undertone_run::{RunOptions, Silent, config_digest, train};
+use undertone_run::{RunFile, RunOptions, Silent, train};
+use undertone_run_directory::config::Override;
+use undertone_run_directory::plan_inputs::config_digest;
 use undertone_settings::{MemorySource, SourceSpec};
 use undertone_studies::sweep::Sweep;
+use undertone_verify::{read_lane, read_replays};
 
 use super::task;
 
@@ -282,9 +283,9 @@ fn audited(out: &Path) -> PathBuf {
     let file = file(&["audit={lane=10,noise_probe=4,replay_every=2}"], out);
     let run = train(&file, &options(out), &Silent).unwrap().run_dir;
     let lane = read_lane(&run).unwrap().audit(true).unwrap();
-    undertone_run::audit::record(&run, lane).unwrap();
+    undertone_audit::record(&run, lane).unwrap();
     let digest = config_digest(&file.config).unwrap();
     let replay = of_replay("kept", &digest, read_replays(&run).unwrap());
-    undertone_run::audit::record(&run, replay).unwrap();
+    undertone_audit::record(&run, replay).unwrap();
     run
 }

@@ -13,8 +13,8 @@ use undertone_coordinator::server_optimizer::ServerOptimizer;
 use undertone_coordinator::source::{Diagnostics, Gathered, Participants, RoundSum};
 use undertone_coordinator::task::Seeding;
 use undertone_models::SequenceModel;
-use undertone_run::metrics::MetricsLine;
-use undertone_run::task::{self, TaskExport};
+use undertone_run_directory::metrics::MetricsLine;
+use undertone_run_directory::task::{self, TaskExport};
 
 const TASK: &str = r#"
 name = "kept"

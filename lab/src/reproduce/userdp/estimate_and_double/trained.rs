@@ -4,11 +4,10 @@ use std::path::Path;
 
 use undertone_coordinator::random::Randomness;
 use undertone_data::{Corpus, NoProgress, Split};
-use undertone_run::config::RunFile;
-use undertone_run::files::names::MODEL_FILE;
-use undertone_run::initial_model::starting_parameters;
+use undertone_run::{RunFile, RunOptions, Silent};
+use undertone_run_directory::files::names::MODEL_FILE;
+use undertone_run_directory::initial_model::starting_parameters;
 use undertone_run::pretrain::{PretrainFile, pretrain};
-use undertone_run::{RunOptions, Silent};
 use undertone_studies::advise::probe::Probe;
 
 use crate::reproduce::{Conditions, ReproduceError};

@@ -89,7 +89,7 @@ fn a_private_evaluation_stands_at_the_round_of_the_model_that_it_measured_with_i
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("vocab.txt"), "word0\nword1\nword2\nword3\n").unwrap();
     let file: TaskFile =
-        undertone_run::task::parse(EVALUATION, Path::new("task.toml"), Seeding::Refused).unwrap();
+        undertone_run_directory::task::parse(EVALUATION, Path::new("task.toml"), Seeding::Refused).unwrap();
     let id = undertone_service::task::create(
         &file,
         folder.path(),
