@@ -31,6 +31,7 @@ mod special;
 #[cfg(feature = "subwords")]
 mod subwords;
 mod tokenize;
+mod tokens;
 #[cfg(feature = "unicode")]
 mod unicode;
 mod vocab;
