@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::error::{DataError, Result, no_text};
 use crate::file;
-use crate::made_from::{self, FileRecord, MadeFromPeople};
+use crate::made_from;
 use crate::path::expand;
 use crate::progress::{Progress, Stage, proceed};
 use crate::rows::Rows;
@@ -16,6 +16,7 @@ use crate::spec::{CorpusSpec, Keys, SplitSpec};
 use crate::split::Split;
 use crate::splitter::{Splitter, assign};
 use undertone_text::{Vocab, VocabProvenance, WordRule};
+use undertone_vocabulary::MadeFromPeople;
 
 /// Words (with a letter in them) and their counts, most frequent first (equal counts in alphabetical order).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +41,7 @@ impl WordCounts {
         progress: &dyn Progress,
     ) -> Result<WordCounts> {
         let path = expand("data.vocabulary.path", path, base_dir)?;
-        let recorded = FileRecord::not_private(&path)?;
+        let recorded = made_from::not_private(&path)?;
         let people = recorded.map(|record| record.sources().to_vec());
         let mut counter = Counter::new(rule);
         let mut done = 0;
@@ -148,7 +149,7 @@ impl WordCounts {
         file::refuse_existing(path, overwrite)?;
         // PRIVACY: the record comes first, so that the words never lie there as if they were public.
         if let Some(people) = &self.people {
-            MadeFromPeople::words(&self.vocab(size), people.clone()).write_beside(path)?;
+            made_from::write_beside(path, &MadeFromPeople::words(&self.vocab(size), people.clone()))?;
         }
         file::write(path, text.as_bytes(), overwrite)?;
         match self.people {

@@ -125,7 +125,7 @@ pub enum VocabularySpec {
         eos: Option<String>,
     },
     /// Words chosen from people's text with differential privacy, and their record, `PATH.privacy.json`, whose cost a run
-    /// composes: see [`PrivateVocabulary`](crate::PrivateVocabulary).
+    /// composes: see [`PrivateVocabulary`](undertone_vocabulary::PrivateVocabulary).
     Private {
         /// The file of the words.
         path: String,

@@ -302,6 +302,9 @@ pub enum RunError {
     /// An error of the corpus.
     #[error(transparent)]
     Data(#[from] undertone_data::DataError),
+    /// An error of a vocabulary or its record in a run directory.
+    #[error(transparent)]
+    Vocabulary(#[from] undertone_vocabulary::VocabularyError),
     /// A line of a file of the run directory is not one that a run writes.
     #[error("{file}, line {line}: expected {expected}: {message}")]
     Line {

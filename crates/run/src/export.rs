@@ -306,7 +306,7 @@ fn model_and_words(run_dir: &Path) -> Result<(ModelSpec, Vocab)> {
         ));
     }
     let path = vocabulary_file(run_dir);
-    let vocab = undertone_data::parse_words(&path, &read(&path)?)?.with_rule(file.text.words);
+    let vocab = undertone_vocabulary::parse_words(&path, &read(&path)?)?.with_rule(file.text.words);
     Ok((file.task.model, vocab))
 }
 

@@ -8,8 +8,8 @@ pub(crate) mod tests;
 use std::collections::HashMap;
 
 use crate::error::{Result, TextError, quoted};
+use crate::limits::MAX_VOCABULARY_WORDS;
 use crate::special::SpecialIds;
-use crate::vocab::MAX_VOCABULARY_WORDS;
 use file::{File, Names};
 use model::Model;
 

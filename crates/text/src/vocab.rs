@@ -8,14 +8,12 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Result, TextError, quoted};
+use crate::limits::MAX_VOCABULARY_WORDS;
 use crate::rule::WordRule;
 use crate::special::SpecialIds;
 #[cfg(feature = "subwords")]
 use crate::subwords::Subwords;
 use crate::tokens::{Tokens, bad, file};
-
-/// Maximum number of words of a vocabulary, or of ids of a tokenizer.
-pub const MAX_VOCABULARY_WORDS: usize = 2_000_000;
 
 /// The origin of a vocabulary, which decides whether it may be released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,10 +10,11 @@ use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
 use undertone_coordinator::trainings::Training;
 use undertone_data::{
-    Corpus, CorpusSpec, DataError, EosTargets, FileRecord, MemorySource, Partition, Progress, SourceSpec,
-    Stage, Vocab, VocabularySpec,
+    Corpus, CorpusSpec, DataError, EosTargets, MemorySource, Partition, Progress, SourceSpec, Stage, Vocab,
+    VocabularySpec,
 };
 use undertone_models::{ModelSpec, SequenceModel};
+use undertone_vocabulary::FileRecord;
 
 use super::{Observer, RunOptions};
 use crate::checkpoint::Checkpoint;

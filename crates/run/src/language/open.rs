@@ -110,7 +110,8 @@ impl LanguageModel {
             return Err(no_model(folder, expected));
         }
         let path = vocabulary_file(folder);
-        let vocab = undertone_data::parse_words(&path, &files::read(&path)?)?.with_rule(file.text.words);
+        let vocab =
+            undertone_vocabulary::parse_words(&path, &files::read(&path)?)?.with_rule(file.text.words);
         let (model, parameters) = trained_model(folder, &file.task.model, &vocab)?;
         Ok(Self {
             source: ModelSource::Task,
@@ -265,7 +266,7 @@ fn words_beside(folder: &Path, described: Option<&Description>, given: &SpecialT
         true => {
             let found = special_tokens::beside(folder, &bytes, given)?;
             let (bos, eos) = (found.bos.as_deref(), found.eos.first().map(String::as_str));
-            let vocab = undertone_data::parse_tokenizer(&path, bytes, bos, eos)?;
+            let vocab = undertone_vocabulary::parse_tokenizer(&path, bytes, bos, eos)?;
             Words {
                 ends: ends_of(&vocab, &found.eos),
                 notes: found.notes,
@@ -275,7 +276,7 @@ fn words_beside(folder: &Path, described: Option<&Description>, given: &SpecialT
         }
         false if !given.is_empty() => return Err(own_tokens(folder)),
         false => Words {
-            vocab: undertone_data::parse_words(&path, &bytes)?
+            vocab: undertone_vocabulary::parse_words(&path, &bytes)?
                 .with_rule(described.map(|own| own.words).unwrap_or_default()),
             ends: Vec::new(),
             notes: Vec::new(),

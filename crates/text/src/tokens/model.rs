@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::file::{MAX_INSERTED, MAX_TOKEN_BYTES, expected, shown};
 use crate::error::quoted;
-use crate::vocab::MAX_VOCABULARY_WORDS;
+use crate::limits::MAX_VOCABULARY_WORDS;
 
 /// Maximum length of a word that WordPiece cuts, in characters: its time grows with the cube.
 const MAX_WORD: u64 = 256;

@@ -99,14 +99,14 @@ pub(crate) fn compare(file: &[u8], bos: Option<&str>, eos: Option<&str>) -> bool
     assert_eq!(answers(&full, &POOL), answers(&alone, &POOL));
     let refused = "the tokenizer cannot encode the text: only the ids of the tokenizer were read";
     let encoded = alone.encode("a", &mut String::new(), &mut Vec::new());
-    assert_eq!(encoded.unwrap_err().to_string(), refused);
-    assert_eq!(alone.decode(&[0]).unwrap_err().to_string(), refused);
+    assert_eq!(encoded.expect_err("no library").to_string(), refused);
+    assert_eq!(alone.decode(&[0]).expect_err("no library").to_string(), refused);
     compare_with_library(file, &alone);
     true
 }
 
 fn compare_with_library(file: &[u8], vocab: &Vocab) {
-    let mut file: Value = serde_json::from_slice(file).unwrap();
+    let mut file: Value = serde_json::from_slice(file).expect("JSON");
     // Parts that decide no ids, which this library may lack.
     for key in ["decoder", "post_processor", "truncation", "padding"] {
         file[key] = Value::Null;
@@ -115,9 +115,9 @@ fn compare_with_library(file: &[u8], vocab: &Vocab) {
     if model["type"].is_null() {
         model["type"] = json!("BPE");
     }
-    let library: Tokenizer = serde_json::from_value(file).unwrap();
+    let library: Tokenizer = serde_json::from_value(file).expect("a tokenizer");
     let ids = library.get_vocab(true);
-    assert_eq!(vocab.len() as u32, ids.values().max().unwrap() + 1);
+    assert_eq!(vocab.len() as u32, ids.values().max().expect("ids") + 1);
     let unk = vocab.special().unk;
     for (token, &id) in &ids {
         assert_eq!(

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use undertone_data::{
-    Corpus, CorpusSpec, EosTargets, GroupOptions, Grouped, ImportOptions, NoProgress, PrivateVocabulary,
-    SourceSpec, Split, StreamOptions, TableSource, WordCounts, WordRule, group, import,
+    Corpus, CorpusSpec, EosTargets, GroupOptions, Grouped, ImportOptions, NoProgress, SourceSpec, Split,
+    StreamOptions, TableSource, WordCounts, WordRule, group, import,
 };
 use undertone_run::Silent;
 use undertone_run::config::EvaluationSplit;
@@ -123,7 +123,7 @@ pub(super) fn grouped(world: &World, _place: &str) -> Result<()> {
 pub(super) fn words(world: &World, _place: &str) -> Result<()> {
     let path = world.path("words.txt");
     let read = undertone_data::read_words(&path);
-    let record = PrivateVocabulary::read_beside(&path);
+    let record = undertone_data::private_record_of(&path);
     let mut results = Vec::new();
     for kind in ["private", "file"] {
         let spec = specification(&format!(

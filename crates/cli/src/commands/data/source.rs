@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
 use undertone_data::{
-    CorpusSpec, CsvSource, Dialect, Examples, FileRecord, GroupedSource, SourceSpec, SplitSpec, SqliteSource,
-    SyntheticSource, TableSource, TimePoint, TimeUnit, VocabularySpec, WordRule,
+    CorpusSpec, CsvSource, Dialect, Examples, GroupedSource, SourceSpec, SplitSpec, SqliteSource,
+    SyntheticSource, TableSource, TimePoint, TimeUnit, VocabularySpec, WordRule, record_of,
 };
+use undertone_vocabulary::FileRecord;
 
 use crate::commands::parsed_file;
 
@@ -356,7 +357,7 @@ impl VocabularyArgs {
         }
         Ok(match (&self.vocab, &self.public_corpus) {
             // A record that cannot be read is an error of opening the words.
-            (Some(path), _) if matches!(FileRecord::of(Path::new(path)), Ok(Some(FileRecord::Chosen(_)))) => {
+            (Some(path), _) if matches!(record_of(Path::new(path)), Ok(Some(FileRecord::Chosen(_)))) => {
                 VocabularySpec::Private { path: path.clone() }
             }
             (Some(path), _) => VocabularySpec::File { path: path.clone() },

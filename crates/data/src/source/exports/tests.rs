@@ -9,7 +9,7 @@ use zip::{CompressionMethod, ZipWriter};
 use super::testing::Export;
 use super::{ExportKind, ExportSource};
 use crate::import::{ImportOptions, ImportSummary, import, import_export};
-use crate::made_from::FileRecord;
+use crate::made_from::not_private;
 use crate::progress::NoProgress;
 use crate::source::parquet;
 use crate::spec::{Columns, Keys, SourceSpec, SplitSpec};
@@ -92,7 +92,7 @@ fn an_import_replaces_accounts_by_hashes_counts_what_it_left_out_and_leaves_a_re
     assert!(summary.users_hashed);
     assert!(hashed.iter().all(|row| row.0.len() == 16), "{hashed:?}");
     let output = export.path().join("people.parquet");
-    let record = FileRecord::not_private(&output).expect("a record");
+    let record = not_private(&output).expect("a record");
     assert!(record.is_some(), "people's text has a record");
 }
 
