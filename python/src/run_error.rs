@@ -10,6 +10,7 @@ use undertone_data::DataError;
 use undertone_report::ReportError;
 use undertone_run::RunError;
 use undertone_secagg::SecAggError;
+use undertone_vocabulary::VocabularyError;
 
 use crate::error::{Failure, UndertoneError, with_kind};
 
@@ -77,6 +78,7 @@ pub(crate) fn of_run(error: &RunError) -> PyErr {
     match error {
         RunError::Io { path, source, .. } => of_file(error, path, source),
         RunError::Data(error) => of_data(error),
+        RunError::Vocabulary(error) => of_vocabulary(error),
         RunError::Coordinator(error) => of_coordinator(error),
         RunError::ConfigSyntax { .. } | RunError::Config { .. } | RunError::Override { .. } => {
             with_kind(ConfigFailure::new_err(error.to_string()), error)
@@ -92,6 +94,15 @@ pub(crate) fn of_data(error: &DataError) -> PyErr {
         DataError::Setting(error) => of_setting(error),
         DataError::UnsetVariable { .. } => with_kind(ConfigFailure::new_err(error.to_string()), error),
         DataError::Accounting(error) => Failure::from(error.clone()).into(),
+        DataError::Vocabulary(error) => of_vocabulary(error),
+        _ => with_kind(DataFailure::new_err(error.to_string()), error),
+    }
+}
+
+fn of_vocabulary(error: &VocabularyError) -> PyErr {
+    match error {
+        VocabularyError::InvalidSetting { .. } => with_kind(ConfigFailure::new_err(error.to_string()), error),
+        VocabularyError::Accounting(error) => Failure::from(error.clone()).into(),
         _ => with_kind(DataFailure::new_err(error.to_string()), error),
     }
 }

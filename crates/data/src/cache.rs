@@ -22,6 +22,7 @@ use crate::split::Split;
 use crate::stats::CorpusStats;
 use crate::synthetic::BestAccuracy;
 use undertone_text::{Vocab, VocabProvenance};
+use undertone_vocabulary::parse_tokenizer;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"undrtone");
 /// The version of caches whose rows were read by strict rules of quotes. In version 2 a stray quote gave rows to another user, and
@@ -330,7 +331,7 @@ impl Cache {
             .map_err(|error| bad(&format!("unreadable description ({error})")))?;
         let vocab = match &description.tokenizer {
             None => Vocab::new(words.lines().map(Box::from).collect(), description.provenance),
-            Some([bos, eos]) => crate::vocabulary::parse_tokenizer(path, words.into(), Some(bos), Some(eos))
+            Some([bos, eos]) => parse_tokenizer(path, words.into(), Some(bos), Some(eos))
                 .map_err(|error| bad(&format!("its tokenizer: {error}")))?
                 .with_provenance(description.provenance),
         };

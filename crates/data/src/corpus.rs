@@ -12,10 +12,10 @@ use crate::error::{DataError, Result, bad_cache, invalid, io};
 use crate::file;
 use crate::hash::{hash_bytes, hex};
 use crate::limits::MAX_VOCABULARY_BYTES;
-use crate::made_from::{self, FileRecord, MadeFromPeople};
+use crate::made_from;
+use undertone_vocabulary::{FileRecord, MadeFromPeople, PrivateVocabulary, not_private, parse_tokenizer, parse_words, private_record_of, record_of, record_path};
 use crate::path::expand;
 use crate::places;
-use crate::private_vocab::PrivateVocabulary;
 use crate::progress::Progress;
 use crate::source::{Identity, MemoryTable, Source, texts_identity};
 use crate::split::Split;
@@ -251,27 +251,24 @@ fn vocabulary_record(spec: &CorpusSpec, base_dir: &Path) -> Result<Option<FileRe
     match &spec.vocabulary {
         Some(VocabularySpec::Private { path }) => {
             let path = place(path)?;
-            match FileRecord::of(&path)? {
+            match record_of(&path)? {
                 Some(FileRecord::NotPrivate(_)) => {
                     let detail = "it says that the words are not private; use kind = \"file\" for a run without a guarantee for its words";
-                    Err(made_from::bad_record(
-                        &made_from::record_of(&path),
-                        detail.to_owned(),
-                    ))
+                    Err(made_from::bad_record(&path, detail.to_owned()))
                 }
                 Some(found @ FileRecord::Chosen(_)) => Ok(Some(found)),
-                None => PrivateVocabulary::read_beside(&path).map(|record| Some(FileRecord::Chosen(record))),
+                None => Ok(Some(FileRecord::Chosen(private_record_of(&path)?))),
             }
         }
         Some(VocabularySpec::File { path }) => {
             let path = place(path)?;
-            match FileRecord::of(&path)? {
+            match record_of(&path)? {
                 // PRIVACY: words that cost something are never taken for public ones.
                 Some(FileRecord::Chosen(_)) => Err(invalid(
                     "data.vocabulary.kind",
                     format!(
                         "\"private\", because of the privacy record {}",
-                        made_from::record_of(&path).display()
+                        record_path(&path).display()
                     ),
                     "\"file\"",
                 )),
@@ -279,11 +276,11 @@ fn vocabulary_record(spec: &CorpusSpec, base_dir: &Path) -> Result<Option<FileRe
             }
         }
         Some(VocabularySpec::Tokenizer { path, .. }) => {
-            Ok(FileRecord::not_private(&place(path)?)?.map(FileRecord::NotPrivate))
+            Ok(not_private(&place(path)?)?.map(FileRecord::NotPrivate))
         }
         Some(VocabularySpec::PublicCorpus { path, .. }) => {
             let path = place(path)?;
-            if let Some(record) = FileRecord::not_private(&path)? {
+            if let Some(record) = not_private(&path)? {
                 return Ok(Some(FileRecord::NotPrivate(record)));
             }
             // PRIVACY: the users' own text is not public, whatever it is called.
@@ -310,10 +307,7 @@ fn check_record(record: Option<&FileRecord>, vocab: &Vocab, path: &Path) -> Resu
         false => {
             let detail =
                 "it is that of other words than those in the vocabulary; remove it if these words are public";
-            Err(made_from::bad_record(
-                &made_from::record_of(path),
-                detail.to_owned(),
-            ))
+            Err(made_from::bad_record(path, detail.to_owned()))
         }
     }
 }
@@ -360,7 +354,7 @@ impl<'a> Vocabulary<'a> {
             Some(VocabularySpec::File { path } | VocabularySpec::Private { path }) => {
                 let path = expand("data.vocabulary.path", path, base_dir)?;
                 let bytes = file::read_bounded(&path, MAX_VOCABULARY_BYTES, "read the vocabulary")?;
-                let vocab = crate::vocabulary::parse_words(&path, &bytes)?;
+                let vocab = parse_words(&path, &bytes)?;
                 let identity = format!("words {}", hex(&hash_bytes(&bytes)));
                 check_record(record, &vocab, &path)?;
                 let Some(FileRecord::Chosen(privacy)) = record else {
@@ -376,7 +370,7 @@ impl<'a> Vocabulary<'a> {
             Some(VocabularySpec::Tokenizer { path, bos, eos }) => {
                 let path = expand("data.vocabulary.path", path, base_dir)?;
                 let bytes = file::read_bounded(&path, MAX_VOCABULARY_BYTES, "read the tokenizer")?;
-                let vocab = crate::vocabulary::parse_tokenizer(&path, bytes, bos.as_deref(), eos.as_deref())?;
+                let vocab = parse_tokenizer(&path, bytes, bos.as_deref(), eos.as_deref())?;
                 check_record(record, &vocab, &path)?;
                 // The special tokens are among the settings.
                 let identity = format!("tokenizer {}", vocab.digest());

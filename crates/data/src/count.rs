@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::columns::Keys;
 use crate::error::{DataError, Result, no_text};
 use crate::file;
-use crate::made_from::{self, FileRecord, MadeFromPeople, people_of_source};
+use crate::made_from::{self, people_of_source};
 use crate::path::expand;
 use crate::progress::{Progress, Stage, proceed};
 use crate::rows::Rows;
@@ -17,6 +17,7 @@ use crate::split::Split;
 use crate::splitter::{Splitter, assign};
 use undertone_settings::{CorpusSpec, SplitSpec};
 use undertone_text::{Vocab, VocabProvenance, WordRule};
+use undertone_vocabulary::{MadeFromPeople, not_private};
 
 /// Words (with a letter in them) and their counts, most frequent first (equal counts in alphabetical order).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +42,7 @@ impl WordCounts {
         progress: &dyn Progress,
     ) -> Result<WordCounts> {
         let path = expand("data.vocabulary.path", path, base_dir)?;
-        let recorded = FileRecord::not_private(&path)?;
+        let recorded = not_private(&path)?;
         let people = recorded.map(|record| record.sources().to_vec());
         let mut counter = Counter::new(rule);
         let mut done = 0;
@@ -149,7 +150,7 @@ impl WordCounts {
         file::refuse_existing(path, overwrite)?;
         // PRIVACY: the record comes first, so that the words never lie there as if they were public.
         if let Some(people) = &self.people {
-            MadeFromPeople::words(&self.vocab(size), people.clone()).write_beside(path)?;
+            made_from::write_beside(path, &MadeFromPeople::words(&self.vocab(size), people.clone()))?;
         }
         file::write(path, text.as_bytes(), overwrite)?;
         match self.people {

@@ -11,11 +11,12 @@ use std::path::Path;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use undertone_vocabulary::{MadeFromPeople, not_private};
 
 use crate::columns::{Columns, Keys};
 use crate::error::{Result, invalid};
 use crate::file;
-use crate::made_from::{FileRecord, MadeFromPeople};
+use crate::made_from;
 use crate::path::expand;
 use crate::progress::{Progress, Stage};
 use crate::rows::Rows;
@@ -223,13 +224,13 @@ pub fn dedup(
     // The last part, perhaps an empty one: by now all URLs are known.
     pass(&block, &mut removed, urls.as_ref())?;
     drop(block);
-    let recorded = [&public_path, &private_path].map(|path| FileRecord::not_private(path));
+    let recorded = [&public_path, &private_path].map(|path| not_private(path));
     let mut people = vec![name_of_source(&private.path)];
     for record in recorded {
         people.extend(record?.iter().flat_map(|record| record.sources().to_vec()));
     }
     // PRIVACY: the record comes first, so that the rows never lie there as if they were public.
-    MadeFromPeople::text(people).write_beside(output)?;
+    made_from::write_beside(output, &MadeFromPeople::text(people))?;
     let kept = filter::copy(&public_path, &removed, output, options.overwrite)?;
     debug_assert_eq!(kept, removed.rows - removed.near_duplicates - removed.by_url);
     Ok(DedupSummary {

@@ -197,26 +197,9 @@ pub enum DataError {
         /// Reason why the partition is empty, such as the settings that emptied it.
         reason: String,
     },
-    /// A vocabulary lists a word twice.
-    #[error("{}, line {line}: the word {} is already listed on line {first_line}", file.display(), quoted(word))]
-    DuplicateWord {
-        /// The vocabulary file.
-        file: PathBuf,
-        /// Second occurrence.
-        line: u64,
-        /// First occurrence.
-        first_line: u64,
-        /// The word.
-        word: String,
-    },
-    /// A file is not a usable tokenizer.
-    #[error("{} is not a usable tokenizer: {}", path.display(), words(detail))]
-    BadTokenizer {
-        /// The file.
-        path: PathBuf,
-        /// The reason for the refusal.
-        detail: String,
-    },
+    /// A vocabulary or its record cannot be used.
+    #[error(transparent)]
+    Vocabulary(#[from] undertone_vocabulary::VocabularyError),
     /// The training of a tokenizer failed.
     #[error("the tokenizer cannot be trained: {}", words(detail))]
     TokenizerTraining {
@@ -231,14 +214,6 @@ pub enum DataError {
     NoPrivateWords {
         /// The threshold, in the unit of a user's norm.
         threshold: f64,
-    },
-    /// A privacy record cannot be used.
-    #[error("{} is no usable privacy record: {}", path.display(), words(detail))]
-    BadPrivacyRecord {
-        /// The record.
-        path: PathBuf,
-        /// The reason for the refusal.
-        detail: String,
     },
     /// The work was given up on request.
     #[error("interrupted: the corpus was not opened")]

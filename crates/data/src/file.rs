@@ -7,11 +7,9 @@ use std::path::Path;
 
 use memmap2::Mmap;
 use tempfile::{NamedTempFile, TempDir};
+use undertone_vocabulary::RECORD_SUFFIX;
 
 use crate::error::{DataError, Result, io};
-
-/// The end of the name of a privacy record, after the name of the file that it speaks of.
-pub(crate) const RECORD_SUFFIX: &str = ".privacy.json";
 
 /// `true` for the name of a record, which is no file of texts.
 pub(crate) fn is_record(name: &OsStr) -> bool {

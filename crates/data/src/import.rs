@@ -15,11 +15,12 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
+use undertone_vocabulary::MadeFromPeople;
 
 use crate::error::{Result, invalid, io, no_text, quoted};
 use crate::file::{Spool, parent, persist, refuse_existing};
 use crate::hash::pseudonym;
-use crate::made_from::{self, MadeFromPeople, people_of, people_of_source};
+use crate::made_from::{self, people_of, people_of_source};
 use crate::names::{Chosen, UserNames};
 use crate::noted::Noted;
 use crate::progress::{Progress, Stage};
@@ -314,7 +315,7 @@ fn write_users(
     };
     // PRIVACY: the record comes first, so that the text never lies there as if it were public.
     if let Some(people) = &plan.people {
-        MadeFromPeople::text(people.clone()).write_beside(output)?;
+        made_from::write_beside(output, &MadeFromPeople::text(people.clone()))?;
     }
     let bytes = table.write(directory, output, options.overwrite, progress)?;
     if plan.people.is_none() {

@@ -5,9 +5,9 @@
 //! | item | what it holds |
 //! |---|---|
 //! | [`Corpus`], [`Partition`], [`User`] | users with tokenised examples, in a mapped file |
-//! | [`PrivateSelection`], [`WordVotes`], [`PrivateVocabulary`] | the private choice of words, and its record |
-//! | [`FileRecord`], [`MadeFromPeople`] | the record of a file that was made from people's text |
-//! | [`read_words`], [`parse_words`], [`read_tokenizer`], [`parse_tokenizer`], [`Vocab`] | vocabularies of files |
+//! | [`PrivateSelection`], [`WordVotes`], [`SelectedWords`] | the private choice of words |
+//! | [`record_of_source`] | the record of a text that was made from people's text |
+//! | [`read_words`], [`read_tokenizer`], [`Vocab`] | vocabularies of files |
 //! | [`group()`], [`Grouper`], [`Grouped`], [`UserStream`] | text grouped by user on disk, at any size |
 //! | [`train_tokenizer`], [`TokenizerKind`] | training of sub-word tokenizers |
 //! | [`dedup()`] | removal of near-duplicates of private text from public text |
@@ -20,7 +20,7 @@
 //!
 //! # Notes
 //!
-//! The crate adds noise in one place only, when it chooses the words of a [`PrivateVocabulary`].
+//! The crate adds noise in one place only, when it chooses words with a [`PrivateSelection`].
 //!
 //! The example convention and the caps per user follow McMahan et al., *Learning differentially private recurrent language models* (ICLR
 //! 2018), section 4. The formats and the synthetic process are described in `docs/guide/data.md` of the repository.
@@ -73,11 +73,11 @@ pub use grouped::{
 #[cfg(feature = "sqlite")]
 pub use import::import_sqlite;
 pub use import::{ImportOptions, ImportSummary, import, import_export, import_git};
-pub use made_from::{FileRecord, MadeFromPeople, MadeKind, record_of_source};
+pub use made_from::record_of_source;
 pub use names::UserNames;
 pub use noted::Noted;
 pub use places::{Place as LocalPlace, places_of};
-pub use private_vocab::{PrivateSelection, PrivateVocabulary, SelectedWords, WordVotes};
+pub use private_vocab::{PrivateSelection, SelectedWords, WordVotes};
 pub use progress::{NoProgress, Progress, Stage};
 pub use prose::{ProseSummary, prose};
 #[cfg(feature = "sqlite")]
@@ -91,4 +91,4 @@ pub use tokenizer::{TokenizerKind, TokenizerSummary, train_tokenizer};
 pub use undertone_text::{
     EosTargets, Examples, MAX_VOCABULARY_WORDS, SpecialIds, Vocab, VocabProvenance, WordRule, open_sentence,
 };
-pub use vocabulary::{parse_tokenizer, parse_words, read_tokenizer, read_words, vocabulary_in_file};
+pub use vocabulary::{read_tokenizer, read_words, vocabulary_in_file};

@@ -4,29 +4,23 @@
 //! the sum of each word that has a vote, sums up to a threshold are dropped, and the words with the largest noisy sums
 //! are the vocabulary. See `docs/guide/data-tools.md` for the choices behind it.
 
-mod record;
 #[cfg(test)]
 mod tests;
-mod threshold;
 mod votes;
 
 use std::path::Path;
 
 use undertone_accounting::{Adjacency, Delta, Epsilon, Guarantee, NoiseMultiplier, gaussian};
-use undertone_mechanisms::{NoiseKey, SamplerDistance, SnappedGaussian};
+use undertone_mechanisms::{NoiseKey, SnappedGaussian};
+use undertone_text::{Vocab, VocabProvenance};
+use undertone_vocabulary::threshold::UNIT;
+use undertone_vocabulary::{PrivateVocabulary, WordChoice, record_path};
 
 use crate::error::{DataError, Result, invalid};
 use crate::file;
-use undertone_text::{Vocab, VocabProvenance};
 
-pub use record::PrivateVocabulary;
-pub(crate) use threshold::{UNIT, weight};
+pub(crate) use votes::Candidate;
 pub use votes::WordVotes;
-pub(crate) use votes::{Candidate, check_max_words};
-
-/// No memory holds more words than these, so their samples are counted whatever the text: the number of words that were
-/// voted for is not public.
-const MAX_SAMPLES: u64 = 1 << 48;
 
 /// The samples' part of delta that a calibration leaves to them; they need far less.
 const SAMPLER_FRACTION: f64 = 1e-9;
@@ -60,12 +54,13 @@ impl PrivateSelection {
     /// norm 1, and a threshold that a user's own words pass with a probability of at most `threshold_delta`.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`] for a `size` of 0, and a noise multiplier outside of the sampler's range.
+    /// [`DataError::InvalidSetting`] for a `size` of 0; [`InvalidSetting`](undertone_vocabulary::VocabularyError::InvalidSetting) for a noise multiplier outside of the
+    /// sampler's range.
     pub fn new(size: usize, noise_multiplier: NoiseMultiplier, threshold_delta: Delta) -> Result<Self> {
         if size == 0 {
             return Err(invalid("size", "at least 1", 0));
         }
-        sampler(noise_multiplier)?;
+        WordChoice::sampler(noise_multiplier)?;
         Ok(Self {
             size,
             noise_multiplier,
@@ -76,8 +71,8 @@ impl PrivateSelection {
     /// With the least noise that holds `epsilon` at `delta` in all, of which the threshold takes `threshold_delta`.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`] for a `size` of 0, for a `delta` that `threshold_delta` uses up, and for a target that
-    /// needs more noise than the sampler makes.
+    /// [`DataError::InvalidSetting`] for a `size` of 0; [`InvalidSetting`](undertone_vocabulary::VocabularyError::InvalidSetting) for a `delta` that `threshold_delta`
+    /// uses up, and for a target that needs more noise than the sampler makes.
     ///
     /// # Example
     /// ```
@@ -97,7 +92,7 @@ impl PrivateSelection {
         threshold_delta: Delta,
     ) -> Result<Self> {
         let ideal = Delta::new(delta.get() * (1.0 - SAMPLER_FRACTION))?;
-        let noise = gaussian::noise_multiplier(epsilon, record::remaining(ideal, threshold_delta)?)?;
+        let noise = gaussian::noise_multiplier(epsilon, WordChoice::remaining(ideal, threshold_delta)?)?;
         Self::new(size, noise, threshold_delta)
     }
 
@@ -110,9 +105,10 @@ impl PrivateSelection {
     /// The guarantee of the words, `delta` in all.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`] for a `delta` that the threshold's own uses up.
+    /// [`InvalidSetting`](undertone_vocabulary::VocabularyError::InvalidSetting) for a `delta` that the threshold's own uses up.
     pub fn guarantee(&self, adjacency: Adjacency, delta: Delta) -> Result<Guarantee> {
-        record::guarantee(self.noise_multiplier, self.threshold_delta, adjacency, delta)
+        let (noise, threshold) = (self.noise_multiplier, self.threshold_delta);
+        Ok(WordChoice::guarantee(noise, threshold, adjacency, delta)?)
     }
 }
 
@@ -136,9 +132,9 @@ impl WordVotes {
     /// [`DataError::NoPrivateWords`] if no word passes. That is an outcome of the mechanism, and as private and as costly as
     /// any other.
     pub fn select(&self, settings: &PrivateSelection, key: &NoiseKey) -> Result<SelectedWords> {
-        let sampler = sampler(settings.noise_multiplier)?;
-        let delta = settings.threshold_delta.get();
-        let threshold = threshold::smallest(sampler.steps(), self.max_words_per_user(), delta);
+        let noise = settings.noise_multiplier;
+        let choice = WordChoice::new(self.max_words_per_user(), noise, settings.threshold_delta)?;
+        let (sampler, threshold) = (WordChoice::sampler(noise)?, choice.threshold());
         let noisy = self.noisy(&sampler, key)?;
         // PRIVACY: from here on only noisy sums decide; the votes are not looked at again.
         let mut passed: Vec<usize> = (0..noisy.len()).filter(|&i| noisy[i] > threshold).collect();
@@ -152,7 +148,7 @@ impl WordVotes {
         }
         let words = passed.iter().map(|&i| self.words[i].word.clone()).collect();
         let vocab = Vocab::new(words, VocabProvenance::Private);
-        let record = PrivateVocabulary::new(settings, self, threshold, key.origin(), &vocab)?;
+        let record = PrivateVocabulary::new(&choice, key.origin(), self.users(), &vocab)?;
         let covered: u64 = passed.iter().map(|&i| self.words[i].count).sum();
         Ok(SelectedWords {
             vocab,
@@ -199,26 +195,10 @@ impl SelectedWords {
     /// # Errors
     /// [`DataError::OutputExists`] unless overwriting is asked for; [`DataError::Io`].
     pub fn write(&self, path: &Path, overwrite: bool) -> Result<()> {
-        let record_path = PrivateVocabulary::path_beside(path);
         file::refuse_existing(path, overwrite)?;
-        // Plain data with string keys serialises.
-        let record = serde_json::to_string_pretty(&self.record).unwrap_or_default() + "\n";
         // PRIVACY: the record comes first, so that the words never lie there as if they were public. A crash between the two
         // leaves a record that does not match, which is an error to use.
-        file::write(&record_path, record.as_bytes(), overwrite)?;
+        file::write(&record_path(path), self.record.to_json().as_bytes(), overwrite)?;
         file::write(path, self.vocab.to_file_contents().as_bytes(), overwrite).map(|_| ())
     }
-}
-
-/// Rounded real Gaussian noise rather than discrete Gaussian noise: on a grid this fine the accuracy is the same, and a
-/// release is post-processing of the Gaussian mechanism, so it composes exactly with the Gaussian releases of a run, where
-/// of many discrete samples only concentrated differential privacy is known.
-fn sampler(noise_multiplier: NoiseMultiplier) -> Result<SnappedGaussian> {
-    SnappedGaussian::new(noise_multiplier.get() * UNIT as f64)
-        .map_err(|_| invalid("noise_multiplier", "between 2^-30 and 2^18", noise_multiplier))
-}
-
-fn sampler_distance(noise_multiplier: NoiseMultiplier) -> Result<SamplerDistance> {
-    let each = sampler(noise_multiplier)?.total_variation_per_sample();
-    Ok(SamplerDistance::new(each)?.times(MAX_SAMPLES))
 }

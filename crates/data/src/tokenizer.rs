@@ -20,13 +20,14 @@ use tokenizers::{AddedToken, Tokenizer};
 use crate::columns::Keys;
 use crate::error::{DataError, Result, invalid, no_text};
 use crate::file;
-use crate::made_from::{self, FileRecord, MadeFromPeople, people_of};
+use crate::made_from::{self, people_of};
 use crate::path::expand;
 use crate::progress::{Progress, Stage};
 use crate::source::read_texts;
 use pieces::PieceCounts;
 use undertone_settings::name_of_source;
 use undertone_text::SpecialIds;
+use undertone_vocabulary::{MadeFromPeople, not_private, parse_tokenizer};
 
 /// The algorithm by which a tokenizer cuts words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,7 +119,7 @@ pub fn train_tokenizer(
     let mut people = Vec::new();
     for source in sources {
         let path = expand("SOURCE", source, Path::new(""))?;
-        let recorded = FileRecord::not_private(&path)?;
+        let recorded = not_private(&path)?;
         people.extend(
             people_of(recorded, declared_public, || name_of_source(source))
                 .into_iter()
@@ -142,11 +143,11 @@ pub fn train_tokenizer(
     train(kind, size, &mut tokenizer, &counts)?;
     let contents = tokenizer.to_string(true).map_err(failed)? + "\n";
     // What was written is what will be read.
-    let vocab = crate::vocabulary::parse_tokenizer(output, contents.into_bytes(), None, None)?;
+    let vocab = parse_tokenizer(output, contents.into_bytes(), None, None)?;
     let private = !people.is_empty();
     // PRIVACY: the record comes first, so that the tokenizer never lies there as if it were public.
     if private {
-        MadeFromPeople::words(&vocab, people).write_beside(output)?;
+        made_from::write_beside(output, &MadeFromPeople::words(&vocab, people))?;
     }
     file::write(output, vocab.to_file_contents().as_bytes(), overwrite)?;
     if !private {

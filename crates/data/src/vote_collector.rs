@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::count::{count_text, no_words};
 use crate::error::Result;
 use crate::hash::{hash_bytes, head};
-use crate::private_vocab::{Candidate, WordVotes, check_max_words, weight};
+use crate::private_vocab::{Candidate, WordVotes};
 use crate::progress::{Progress, Stage};
 use crate::random::Stream;
 use crate::rows::{Rows, number};
@@ -17,12 +17,14 @@ use crate::split::Split;
 use crate::splitter::{Splitter, assign};
 use undertone_settings::CorpusSpec;
 use undertone_text::WordRule;
+use undertone_vocabulary::WordChoice;
+use undertone_vocabulary::threshold::weight;
 
 impl WordVotes {
     /// Collects the votes of the users of the training partition.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`](crate::DataError::InvalidSetting) for `max_words_per_user` outside 1 to 2^20;
+    /// [`VocabularyError::InvalidSetting`](undertone_vocabulary::VocabularyError::InvalidSetting) for `max_words_per_user` outside 1 to 2^20;
     /// [`DataError::NoText`](crate::DataError::NoText) and
     /// [`DataError::EmptyPartition`](crate::DataError::EmptyPartition) where no user has a word; whatever reading the source says.
     pub fn of_training_data(
@@ -31,7 +33,7 @@ impl WordVotes {
         base_dir: &Path,
         progress: &dyn Progress,
     ) -> Result<WordVotes> {
-        check_max_words(max_words_per_user)?;
+        WordChoice::check_max_words(max_words_per_user)?;
         spec.validate_split()?;
         let (source, _) = Source::open(&spec.source, base_dir, progress)?;
         let splitter = Splitter::new(&spec.split_in_force())?;
@@ -187,9 +189,9 @@ fn in_order(numbers: HashMap<Box<str>, u32>) -> Vec<Box<str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::private_vocab::UNIT;
     use proptest::prelude::*;
     use undertone_settings::time::NO_TIME;
+    use undertone_vocabulary::threshold::UNIT;
 
     fn votes(texts: &[(&str, &str)], max: u32) -> WordVotes {
         let mut rows = Rows::default();

@@ -156,7 +156,7 @@ pub enum DirectoryError {
     },
     /// An error of a vocabulary or of its record.
     #[error(transparent)]
-    Vocabulary(#[from] undertone_data::DataError),
+    Vocabulary(#[from] undertone_vocabulary::VocabularyError),
 }
 
 impl DirectoryError {

@@ -10,12 +10,12 @@ use undertone_coordinator::outlet::declared_examples;
 use undertone_coordinator::plan::{Begun, Population, PrivacyPlan, VocabularyCost};
 use undertone_coordinator::task::TaskConfig;
 use undertone_coordinator::trainings::{Training, check};
-use undertone_data::{FileRecord, PrivateVocabulary};
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_models::{Loaded, ModelSpec, SequenceModel};
 use undertone_present::numbers::hex;
 use undertone_settings::{Algorithm, CorpusSpec, UserSettings, VocabularySpec};
 use undertone_text::Vocab;
+use undertone_vocabulary::{FileRecord, PrivateVocabulary};
 
 use crate::config::RunConfig;
 use crate::error::{DirectoryError, Result};
@@ -76,11 +76,11 @@ pub fn vocabulary_of(folder: &Path, data: &CorpusSpec) -> Result<Vocab> {
     let vocab = match &data.vocabulary {
         Some(VocabularySpec::Tokenizer { bos, eos, .. }) => {
             let path = folder.join(TOKENIZER_FILE);
-            undertone_data::parse_tokenizer(&path, files::read(&path)?, bos.as_deref(), eos.as_deref())?
+            undertone_vocabulary::parse_tokens(&path, files::read(&path)?, bos.as_deref(), eos.as_deref())?
         }
         _ => {
             let path = folder.join(VOCAB_FILE);
-            undertone_data::parse_words(&path, &files::read(&path)?)?
+            undertone_vocabulary::parse_words(&path, &files::read(&path)?)?
         }
     };
     Ok(vocab.with_rule(data.words))

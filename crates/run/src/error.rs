@@ -263,3 +263,9 @@ impl From<undertone_local::LocalError> for RunError {
         }
     }
 }
+
+impl From<undertone_vocabulary::VocabularyError> for RunError {
+    fn from(error: undertone_vocabulary::VocabularyError) -> Self {
+        Self::Directory(error.into())
+    }
+}

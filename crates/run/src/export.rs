@@ -23,7 +23,8 @@ use undertone_run_directory::files::names::{
 use undertone_run_directory::files::{read, read_if_there, vocabulary_file, write_atomic};
 use undertone_run_directory::initial_model::huggingface::{CONFIG, INDEX};
 use undertone_run_directory::initial_model::{Description, GPT2_CONFIG, description_of, trainings_of};
-use undertone_run_directory::plan_inputs::{trained_model, vocabulary_of};
+use undertone_run_directory::plan_inputs::trained_model;
+use crate::run_file::vocabulary_of;
 
 pub use undertone_models::weights::gguf::TensorType;
 
@@ -306,7 +307,7 @@ fn model_and_words(run_dir: &Path) -> Result<(ModelSpec, Vocab)> {
         ));
     }
     let path = vocabulary_file(run_dir);
-    let vocab = undertone_data::parse_words(&path, &read(&path)?)?.with_rule(file.text.words);
+    let vocab = undertone_vocabulary::parse_words(&path, &read(&path)?)?.with_rule(file.text.words);
     Ok((file.task.model, vocab))
 }
 

@@ -4,8 +4,11 @@ use std::path::{Path, PathBuf};
 
 use undertone_data::{Corpus, Partition, Split};
 use undertone_run_directory::config::{EvaluationSplit, Override, RunConfig};
-use undertone_run_directory::files;
-use undertone_settings::CorpusSpec;
+use undertone_run_directory::files::names::TOKENIZER_FILE;
+use undertone_run_directory::{files, plan_inputs};
+use undertone_settings::{CorpusSpec, VocabularySpec};
+use undertone_text::Vocab;
+use undertone_vocabulary::parse_tokenizer;
 
 use crate::error::{Result, RunError};
 
@@ -99,4 +102,14 @@ pub(crate) fn split_of(evaluated: EvaluationSplit) -> Split {
         EvaluationSplit::Validation => Split::Validation,
         EvaluationSplit::Test => Split::Test,
     }
+}
+
+/// The words or tokens of a run, from its folder. Unlike those that a verifier reads, they cut text.
+pub(crate) fn vocabulary_of(folder: &Path, data: &CorpusSpec) -> Result<Vocab> {
+    let Some(VocabularySpec::Tokenizer { bos, eos, .. }) = &data.vocabulary else {
+        return Ok(plan_inputs::vocabulary_of(folder, data)?);
+    };
+    let path = folder.join(TOKENIZER_FILE);
+    let vocab = parse_tokenizer(&path, files::read(&path)?, bos.as_deref(), eos.as_deref())?;
+    Ok(vocab.with_rule(data.words))
 }

@@ -13,7 +13,8 @@ use crate::observer::Observer;
 use undertone_run_directory::files::names::CONFIG_FILE;
 use undertone_run_directory::files::{self, vocabulary_file};
 use undertone_run_directory::metrics::Metrics;
-use undertone_run_directory::plan_inputs::{trained_model, vocabulary_of};
+use undertone_run_directory::plan_inputs::trained_model;
+use crate::run_file::vocabulary_of;
 use undertone_run_directory::sweep_statement::Score;
 
 /// Measures the final model of a candidate on the public text of the score; relative paths start at `base`.

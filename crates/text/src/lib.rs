@@ -25,21 +25,27 @@ mod eos;
 mod error;
 mod examples;
 pub mod guard;
+mod limits;
 mod rule;
 mod rules;
 mod special;
 #[cfg(feature = "subwords")]
 mod subwords;
 mod tokenize;
+mod tokens;
 #[cfg(feature = "unicode")]
+mod unicode;
+#[cfg(all(feature = "unicode-name", not(feature = "unicode")))]
+#[path = "unicode_name.rs"]
 mod unicode;
 mod vocab;
 
 pub use eos::EosTargets;
 pub use error::{Result, TextError, quoted, short, shortened};
 pub use examples::{ExampleCutter, Examples, Scratch};
+pub use limits::MAX_VOCABULARY_WORDS;
 pub use rule::WordRule;
 pub use rules::TextRules;
 pub use special::SpecialIds;
 pub use tokenize::{open_sentence, sentences, words};
-pub use vocab::{MAX_VOCABULARY_WORDS, Vocab, VocabProvenance};
+pub use vocab::{Vocab, VocabProvenance};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::tokenize;
-#[cfg(feature = "unicode")]
+#[cfg(feature = "unicode-name")]
 use crate::unicode;
 
 /// A rule of sentences and words: `words` in the tables `[data]` and `[text]`, in signed plans and in the headers of models.
@@ -18,8 +18,9 @@ pub enum WordRule {
     English,
     /// The rule for every language, by the properties of Unicode. Text in ASCII is cut as by the rule of English.
     ///
-    /// Without the feature `unicode` of this crate the rule is not known, and a plan that names it is refused.
-    #[cfg(feature = "unicode")]
+    /// Without the feature `unicode-name` of this crate the rule is not known, and a plan that names it is refused. Without the feature
+    /// `unicode` it is a name, by which no text can be cut.
+    #[cfg(feature = "unicode-name")]
     Unicode,
 }
 
@@ -44,7 +45,7 @@ impl WordRule {
     pub fn name(self) -> &'static str {
         match self {
             Self::English => "english",
-            #[cfg(feature = "unicode")]
+            #[cfg(feature = "unicode-name")]
             Self::Unicode => "unicode",
         }
     }
@@ -53,7 +54,7 @@ impl WordRule {
     pub fn sentences<'a>(self, text: &'a str, sentence: impl FnMut(&'a str)) {
         match self {
             Self::English => tokenize::sentences(text, sentence),
-            #[cfg(feature = "unicode")]
+            #[cfg(feature = "unicode-name")]
             Self::Unicode => unicode::sentences(text, sentence),
         }
     }
@@ -63,7 +64,7 @@ impl WordRule {
     pub fn open_sentence(self, text: &str) -> &str {
         match self {
             Self::English => tokenize::open_sentence(text),
-            #[cfg(feature = "unicode")]
+            #[cfg(feature = "unicode-name")]
             Self::Unicode => unicode::open_sentence(text),
         }
     }
@@ -72,7 +73,7 @@ impl WordRule {
     pub fn words(self, sentence: &str, scratch: &mut String, word: impl FnMut(&str)) {
         match self {
             Self::English => tokenize::words(sentence, scratch, word),
-            #[cfg(feature = "unicode")]
+            #[cfg(feature = "unicode-name")]
             Self::Unicode => unicode::words(sentence, scratch, word),
         }
     }
@@ -82,7 +83,7 @@ impl WordRule {
     pub fn spelled(self, begun: &str) -> String {
         match self {
             Self::English => begun.to_lowercase(),
-            #[cfg(feature = "unicode")]
+            #[cfg(feature = "unicode-name")]
             Self::Unicode => unicode::spelled(begun).to_string(),
         }
     }
@@ -92,7 +93,7 @@ impl WordRule {
     pub fn pieces(self, text: &str) -> u64 {
         match self {
             Self::English => text.split_whitespace().count() as u64,
-            #[cfg(feature = "unicode")]
+            #[cfg(feature = "unicode-name")]
             Self::Unicode => unicode::pieces(text),
         }
     }
@@ -103,7 +104,7 @@ impl WordRule {
     pub fn is_prose(self, c: char) -> bool {
         match self {
             Self::English => c.is_alphabetic(),
-            #[cfg(feature = "unicode")]
+            #[cfg(feature = "unicode-name")]
             Self::Unicode => unicode::is_prose(c),
         }
     }
@@ -116,7 +117,7 @@ impl WordRule {
                 let _ = (before, after);
                 true
             }
-            #[cfg(feature = "unicode")]
+            #[cfg(feature = "unicode-name")]
             Self::Unicode => unicode::is_spaced(before, after),
         }
     }

@@ -2,18 +2,18 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Result, TextError, quoted};
+use crate::limits::MAX_VOCABULARY_WORDS;
 use crate::rule::WordRule;
 use crate::special::SpecialIds;
 #[cfg(feature = "subwords")]
 use crate::subwords::Subwords;
-
-/// Maximum number of words of a vocabulary, or of ids of a tokenizer.
-pub const MAX_VOCABULARY_WORDS: usize = 2_000_000;
+use crate::tokens::{Tokens, bad, file};
 
 /// The origin of a vocabulary, which decides whether it may be released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,8 +76,12 @@ enum Units {
         words: Vec<Box<str>>,
         ids: HashMap<Box<str>, u32>,
     },
-    #[cfg(feature = "subwords")]
-    Subwords(Subwords),
+    Tokens {
+        tokens: Arc<Tokens>,
+        /// The library that cuts text, unless the ids alone were read.
+        #[cfg(feature = "subwords")]
+        subwords: Option<Subwords>,
+    },
 }
 
 impl fmt::Debug for Vocab {
@@ -125,14 +129,34 @@ impl Vocab {
     /// [`TextError::BadTokenizer`] for another kind of file, for other parts and for missing special tokens.
     #[cfg(feature = "subwords")]
     pub fn from_tokenizer(bytes: Vec<u8>, bos: Option<&str>, eos: Option<&str>) -> Result<Vocab> {
-        let contents = String::from_utf8(bytes).map_err(|_| TextError::BadTokenizer {
-            detail: "expected a Hugging Face tokenizer.json, got bytes that are not UTF-8".to_owned(),
-        })?;
-        Ok(Vocab {
-            units: Units::Subwords(Subwords::parse(contents, bos, eos)?),
+        let (tokens, subwords) = Subwords::parse(json(bytes)?, bos, eos)?;
+        Ok(Vocab::of(Units::Tokens {
+            tokens: Arc::new(tokens),
+            subwords: Some(subwords),
+        }))
+    }
+
+    /// Reads the ids and the names of the tokens of a `tokenizer.json`, those of `Vocab::from_tokenizer`, without the library that cuts
+    /// text. [`encode`](Self::encode) and [`decode`](Self::decode) are errors. Parts that only cut or rewrite text are not judged.
+    ///
+    /// # Errors
+    /// [`TextError::BadTokenizer`] for another kind of file, for a model or added tokens that cannot be used, and for missing special
+    /// tokens.
+    pub fn from_tokens(bytes: Vec<u8>, bos: Option<&str>, eos: Option<&str>) -> Result<Vocab> {
+        Ok(Vocab::of(Units::Tokens {
+            tokens: Arc::new(Tokens::parse(json(bytes)?, bos, eos)?),
+            #[cfg(feature = "subwords")]
+            subwords: None,
+        }))
+    }
+
+    /// The units of a file, cut by the rule of English.
+    fn of(units: Units) -> Vocab {
+        Vocab {
+            units,
             provenance: VocabProvenance::File,
             rule: WordRule::English,
-        })
+        }
     }
 
     /// Reads one word per line, most frequent first: at most [`MAX_VOCABULARY_WORDS`] words. Text after a tab (a count) is ignored,
@@ -194,11 +218,7 @@ impl Vocab {
         if words.is_empty() {
             return Err(TextError::NoWords);
         }
-        Ok(Vocab {
-            units: Units::Words { words, ids },
-            provenance: VocabProvenance::File,
-            rule: WordRule::English,
-        })
+        Ok(Vocab::of(Units::Words { words, ids }))
     }
 
     /// Number of ids, the special ones among them.
@@ -207,8 +227,7 @@ impl Vocab {
     pub fn len(&self) -> usize {
         match &self.units {
             Units::Words { words, .. } => words.len() + SPECIAL.len(),
-            #[cfg(feature = "subwords")]
-            Units::Subwords(subwords) => subwords.len(),
+            Units::Tokens { tokens, .. } => tokens.len(),
         }
     }
 
@@ -217,8 +236,7 @@ impl Vocab {
     pub fn special(&self) -> SpecialIds {
         match &self.units {
             Units::Words { .. } => SpecialIds::WORDS,
-            #[cfg(feature = "subwords")]
-            Units::Subwords(subwords) => subwords.special(),
+            Units::Tokens { tokens, .. } => tokens.special(),
         }
     }
 
@@ -231,8 +249,7 @@ impl Vocab {
                 None => SPECIAL[id as usize],
                 Some(index) => words.get(index).map_or(SPECIAL[0], |word| word),
             },
-            #[cfg(feature = "subwords")]
-            Units::Subwords(subwords) => subwords.token(id).unwrap_or(""),
+            Units::Tokens { tokens, .. } => tokens.token(id).unwrap_or(""),
         }
     }
 
@@ -241,8 +258,7 @@ impl Vocab {
     pub fn id(&self, word: &str) -> Option<u32> {
         match &self.units {
             Units::Words { ids, .. } => Some(ids.get(word).copied().unwrap_or(UNK)),
-            #[cfg(feature = "subwords")]
-            Units::Subwords(subwords) => subwords.id(word).or(subwords.special().unk),
+            Units::Tokens { tokens, .. } => tokens.id(word).or(tokens.special().unk),
         }
     }
 
@@ -251,8 +267,7 @@ impl Vocab {
     pub fn words(&self) -> impl ExactSizeIterator<Item = &str> {
         let words: &[Box<str>] = match &self.units {
             Units::Words { words, .. } => words,
-            #[cfg(feature = "subwords")]
-            Units::Subwords(_) => &[],
+            Units::Tokens { .. } => &[],
         };
         words.iter().map(|word| &**word)
     }
@@ -268,7 +283,7 @@ impl Vocab {
     /// Appends the ids of a piece of text, without special ones. `scratch` is reused between calls.
     ///
     /// # Errors
-    /// [`TextError::Untokenisable`] from a tokenizer; a list of words has an id for every text.
+    /// [`TextError::Untokenisable`] from a tokenizer, always where only its ids were read; a list of words has an id for every text.
     pub fn encode(&self, text: &str, scratch: &mut String, ids: &mut Vec<u32>) -> Result<()> {
         match &self.units {
             Units::Words { ids: known, .. } => {
@@ -277,7 +292,11 @@ impl Vocab {
                 Ok(())
             }
             #[cfg(feature = "subwords")]
-            Units::Subwords(subwords) => subwords.encode(text, ids),
+            Units::Tokens {
+                subwords: Some(subwords),
+                ..
+            } => subwords.encode(text, ids),
+            Units::Tokens { .. } => Err(ids_alone()),
         }
     }
 
@@ -285,7 +304,7 @@ impl Vocab {
     /// their case and punctuation are lost. A tokenizer replaces bytes that are no UTF-8, such as half a character.
     ///
     /// # Errors
-    /// [`TextError::Untokenisable`] from a tokenizer whose decoder fails.
+    /// [`TextError::Untokenisable`] from a tokenizer whose decoder fails, or of which only the ids were read.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         match &self.units {
             Units::Words { .. } => {
@@ -302,7 +321,11 @@ impl Vocab {
                 Ok(text)
             }
             #[cfg(feature = "subwords")]
-            Units::Subwords(subwords) => subwords.decode(ids),
+            Units::Tokens {
+                tokens,
+                subwords: Some(subwords),
+            } => subwords.decode(tokens, ids),
+            Units::Tokens { .. } => Err(ids_alone()),
         }
     }
 
@@ -336,8 +359,7 @@ impl Vocab {
     pub fn to_file_contents(&self) -> String {
         match &self.units {
             Units::Words { words, .. } => words.iter().flat_map(|word| [&**word, "\n"]).collect(),
-            #[cfg(feature = "subwords")]
-            Units::Subwords(subwords) => subwords.contents().to_owned(),
+            Units::Tokens { tokens, .. } => tokens.contents().to_owned(),
         }
     }
 
@@ -346,8 +368,7 @@ impl Vocab {
     pub fn file_name(&self) -> &'static str {
         match &self.units {
             Units::Words { .. } => Vocab::WORDS_FILE,
-            #[cfg(feature = "subwords")]
-            Units::Subwords(_) => Vocab::TOKENIZER_FILE,
+            Units::Tokens { .. } => Vocab::TOKENIZER_FILE,
         }
     }
 
@@ -356,6 +377,17 @@ impl Vocab {
     pub fn digest(&self) -> String {
         let digest = Sha256::digest(self.to_file_contents().as_bytes());
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// The text of a file of JSON.
+fn json(bytes: Vec<u8>) -> Result<String> {
+    String::from_utf8(bytes).map_err(|_| bad(file::expected("bytes that are not UTF-8")))
+}
+
+fn ids_alone() -> TextError {
+    TextError::Untokenisable {
+        detail: "only the ids of the tokenizer were read".to_owned(),
     }
 }
 

@@ -36,8 +36,9 @@ use undertone_coordinator::plan::{Population, PrivacyPlan, StartCost};
 use undertone_coordinator::privacy_report::{Claims, FOLLOWS_THE_ENCODING};
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEnd, LedgerEntry};
 use undertone_coordinator::task::{TaskConfig, TaskFile};
-use undertone_data::{FileRecord, Vocab, VocabProvenance};
 use undertone_settings::VocabularySpec;
+use undertone_text::{Vocab, VocabProvenance};
+use undertone_vocabulary::FileRecord;
 
 use self::guarantee::Recomputed;
 use self::same::{Precision, differences};
@@ -482,7 +483,8 @@ fn origin_of(subject: &Subject, vocabulary: Option<&Vocab>) -> &'static str {
 /// The settings of a task. Its population is the declared one, not that of its ledger.
 fn of_task(folder: &Path, file: &TaskFile, record: &ServiceRecord) -> Result<Settings> {
     let path = folder.join(VOCAB_FILE);
-    let vocabulary = undertone_data::parse_words(&path, &files::read(&path)?)?.with_rule(file.text.words);
+    let vocabulary =
+        undertone_vocabulary::parse_words(&path, &files::read(&path)?)?.with_rule(file.text.words);
     let (mechanism, trainings) = (mechanism_of(folder)?, trainings_of(folder)?);
     let words = vocabulary.len();
     let plan = task::plan_with(file, mechanism.as_ref(), words, &trainings, &record.population)?;

@@ -74,6 +74,7 @@ pub(crate) fn raised(error: RunError) -> PyErr {
         )
         | RunError::Io { .. }
         | RunError::Data(_)
+        | RunError::Vocabulary(_)
         | RunError::ConfigSyntax { .. }
         | RunError::Config { .. }
         | RunError::Override { .. } => of_run(&error),

@@ -12,7 +12,8 @@ mod tokenizer;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use undertone_data::{Corpus, GitSource, ImportOptions, MAX_VOCABULARY_WORDS, PrivateVocabulary, WordCounts};
+use undertone_data::{Corpus, GitSource, ImportOptions, MAX_VOCABULARY_WORDS, WordCounts};
+use undertone_vocabulary::record_path;
 
 use crate::commands::NO_GROUP;
 use crate::output::Output;
@@ -233,7 +234,7 @@ fn vocab(args: &VocabArgs, output: &Output) -> anyhow::Result<()> {
         }
         return output.show(&written, || written.table());
     }
-    let record = PrivateVocabulary::path_beside(&args.output);
+    let record = record_path(&args.output);
     anyhow::ensure!(
         args.force || !record.exists(),
         "{} is a privacy record of a file with this name; give --force to replace or remove it",

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
+use undertone_vocabulary::MadeFromPeople;
 
 use super::index::{IndexWriter, UserEntry, hash_user};
 use super::manifest::{FORMAT, GroupedManifest, INDEX, MANIFEST, Shard, VERSION};
@@ -11,7 +12,7 @@ use super::shard::{Extra, ShardWriter};
 use super::spill::{NO_SPLIT, Spill, SpillRow, SpillWriter, Ties};
 use crate::error::{Result, bad_grouped, invalid, io};
 use crate::file;
-use crate::made_from::MadeFromPeople;
+use crate::made_from;
 use crate::progress::{Progress, Stage};
 use crate::split::Split;
 use undertone_settings::time::NO_TIME;
@@ -276,7 +277,7 @@ impl Grouper {
         let text = serde_json::to_string_pretty(&manifest).unwrap_or_default() + "\n";
         file::write(&path, text.as_bytes(), false)?;
         if let Some(people) = self.people {
-            MadeFromPeople::text(people).write_beside(&path)?;
+            made_from::write_beside(&path, &MadeFromPeople::text(people))?;
         }
         self.building.persist(&self.output, self.overwrite)?;
         Ok(manifest)

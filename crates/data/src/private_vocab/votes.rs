@@ -1,7 +1,5 @@
 //! The sums of votes from which private words are chosen.
 
-use crate::error::{Result, invalid};
-
 /// Sums of the users' bounded votes for words: secret until noise is added.
 ///
 /// A user votes for at most `max_words_per_user` distinct words, `1 / sqrt(t)` for each of `t`: a vector of L2 norm at
@@ -40,9 +38,6 @@ impl std::fmt::Debug for WordVotes {
     }
 }
 
-/// Maximum number of words per user.
-const MAX_WORDS_PER_USER: u32 = 1 << 20;
-
 impl WordVotes {
     /// Users who voted.
     #[must_use]
@@ -66,32 +61,5 @@ impl WordVotes {
     #[must_use]
     pub fn coverage_of_most_frequent(&self, size: usize) -> f64 {
         self.largest_counts.iter().take(size).sum::<u64>() as f64 / self.total as f64
-    }
-}
-
-pub(crate) fn check_max_words(max_words_per_user: u32) -> Result<()> {
-    if (1..=MAX_WORDS_PER_USER).contains(&max_words_per_user) {
-        return Ok(());
-    }
-    Err(invalid(
-        "max_words_per_user",
-        format!("between 1 and {MAX_WORDS_PER_USER}"),
-        max_words_per_user,
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bad_bounds_are_refused_by_name() {
-        for bad in [0, MAX_WORDS_PER_USER + 1] {
-            let message = check_max_words(bad).unwrap_err().to_string();
-            assert_eq!(
-                message,
-                format!("max_words_per_user: expected between 1 and 1048576, got {bad}")
-            );
-        }
     }
 }

@@ -29,7 +29,28 @@ fn train_on(
         (&output, true),
         &NoProgress,
     )?;
-    Ok((summary, crate::vocabulary::read_tokenizer(&output, None, None)?))
+    Ok((summary, read(&output, None, None)?))
+}
+
+/// Reads a tokenizer, and compares its ids with those that are read without the library.
+fn read(path: &Path, bos: Option<&str>, eos: Option<&str>) -> Result<Vocab> {
+    let full = crate::vocabulary::read_tokenizer(path, bos, eos);
+    let alone = undertone_vocabulary::parse_tokens(path, fs::read(path).unwrap(), bos, eos);
+    match (&full, alone) {
+        (Ok(full), Ok(alone)) => {
+            let ids = || 0..full.len() as u32;
+            assert_eq!((full.len(), full.special()), (alone.len(), alone.special()));
+            assert!(ids().all(|id| full.word(id) == alone.word(id)));
+            assert!(ids().all(|id| full.id(full.word(id)) == alone.id(full.word(id))));
+            assert_eq!(
+                (full.file_name(), full.digest()),
+                (alone.file_name(), alone.digest())
+            );
+        }
+        (Err(full), Err(alone)) => assert_eq!(full.to_string(), alone.to_string()),
+        (full, alone) => panic!("{full:?} with the library, {alone:?} alone"),
+    }
+    full
 }
 
 fn encode(vocab: &Vocab, text: &str) -> Vec<u32> {
@@ -160,7 +181,7 @@ fn bad_tokenizers_are_refused_with_their_reason() {
     let path = folder.path().join("other.json");
     let check = |contents: &str, (bos, eos), part: &str| {
         fs::write(&path, contents).unwrap();
-        let error = crate::vocabulary::read_tokenizer(&path, bos, eos).unwrap_err();
+        let error = read(&path, bos, eos).unwrap_err();
         contains(&error.to_string(), part);
     };
     let plain = r#"{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,"pre_tokenizer":null,
@@ -187,7 +208,7 @@ fn one_token_may_be_both_ends() {
         "model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,
         "fuse_unk":false,"byte_fallback":false,"ignore_merges":false,"vocab":{"a":0,"b":1,"ab":2},"merges":[["a","b"]]}}"#;
     fs::write(&path, contents).unwrap();
-    let vocab = crate::vocabulary::read_tokenizer(&path, None, None).unwrap();
+    let vocab = read(&path, None, None).unwrap();
     let special = vocab.special();
     assert_eq!(
         (special.unk, special.bos, special.eos, vocab.len()),

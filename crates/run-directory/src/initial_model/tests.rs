@@ -121,7 +121,7 @@ fn a_file_tells_that_its_model_or_its_words_are_not_public() {
         error.to_string().contains("which says that they are not private"),
         "{error}"
     );
-    let record = undertone_data::MadeFromPeople::words(&words(), Vec::new());
+    let record = undertone_vocabulary::MadeFromPeople::words(&words(), Vec::new());
     std::fs::write(folder.path().join("words.txt.privacy.json"), record.to_json()).unwrap();
     let error = crate::task::check_words(&list, &words(), None).unwrap_err();
     assert!(

@@ -8,10 +8,10 @@ use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::privacy_report::Claims;
 use undertone_coordinator::record::{LedgerEnd, LedgerEntry, LedgerLine, PrivacyReport};
 use undertone_coordinator::task::TaskFile;
-use undertone_data::parse_words;
 use undertone_models::SequenceModel;
 use undertone_present::numbers::hex;
 use undertone_text::Vocab;
+use undertone_vocabulary::parse_words;
 
 use super::settings::{counts, genesis, source_sha256, trainings_json};
 use crate::error::{DirectoryError, Result};

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::plan::{Bounded, PrivacyPlan};
 use undertone_coordinator::task::{TaskFile, TaskPurpose};
-use undertone_data::FileRecord;
+use undertone_vocabulary::record_of;
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_present::numbers::hex;
 use undertone_text::Vocab;
@@ -31,7 +31,7 @@ pub fn named_strategy(file: &TaskFile, base: &Path) -> Result<Option<Strategy>> 
 /// [`DirectoryError::Coordinator`] for such words; [`DirectoryError::Data`] for a record that cannot be read; the errors of
 /// [`trained_on`](crate::initial_model::trained_on).
 pub fn check_words(path: &Path, vocab: &Vocab, initial_model: Option<&Path>) -> Result<()> {
-    let recorded = FileRecord::of(path)?.is_some();
+    let recorded = record_of(path)?.is_some();
     let said = match initial_model {
         Some(file) => crate::initial_model::words_are_of_people(file, vocab)?,
         None => false,

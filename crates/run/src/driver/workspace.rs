@@ -11,9 +11,10 @@ use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::plan::PrivacyPlan;
 use undertone_coordinator::record::{LedgerEntry, PrivacyReport};
 use undertone_coordinator::trainings::Training;
-use undertone_data::{Corpus, DataError, EosTargets, FileRecord, Partition, Progress, Stage, Vocab};
+use undertone_data::{Corpus, DataError, EosTargets, Partition, Progress, Stage, Vocab};
 use undertone_models::{ModelSpec, SequenceModel};
 use undertone_settings::{CorpusSpec, MemorySource, SourceSpec, VocabularySpec};
+use undertone_vocabulary::FileRecord;
 
 use super::{Observer, RunOptions};
 use crate::checkpoint::Checkpoint;

@@ -19,7 +19,8 @@ use undertone_run_directory::files::names::{CONFIG_FILE, MODEL_FILE, TOKENIZER_F
 use undertone_run_directory::files::{self, vocabulary_file};
 use undertone_run_directory::initial_model::huggingface::{self, Weights};
 use undertone_run_directory::initial_model::{self, Description, GPT2_CONFIG};
-use undertone_run_directory::plan_inputs::{trained_model, vocabulary_of};
+use undertone_run_directory::plan_inputs::trained_model;
+use crate::run_file::vocabulary_of;
 
 /// The kind of folder that a model came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -112,7 +113,8 @@ impl LanguageModel {
             return Err(no_model(folder, expected));
         }
         let path = vocabulary_file(folder);
-        let vocab = undertone_data::parse_words(&path, &files::read(&path)?)?.with_rule(file.text.words);
+        let vocab =
+            undertone_vocabulary::parse_words(&path, &files::read(&path)?)?.with_rule(file.text.words);
         let (model, parameters) = trained_model(folder, &file.task.model, &vocab)?;
         Ok(Self {
             source: ModelSource::Task,
@@ -267,7 +269,7 @@ fn words_beside(folder: &Path, described: Option<&Description>, given: &SpecialT
         true => {
             let found = special_tokens::beside(folder, &bytes, given)?;
             let (bos, eos) = (found.bos.as_deref(), found.eos.first().map(String::as_str));
-            let vocab = undertone_data::parse_tokenizer(&path, bytes, bos, eos)?;
+            let vocab = undertone_vocabulary::parse_tokenizer(&path, bytes, bos, eos)?;
             Words {
                 ends: ends_of(&vocab, &found.eos),
                 notes: found.notes,
@@ -277,7 +279,7 @@ fn words_beside(folder: &Path, described: Option<&Description>, given: &SpecialT
         }
         false if !given.is_empty() => return Err(own_tokens(folder)),
         false => Words {
-            vocab: undertone_data::parse_words(&path, &bytes)?
+            vocab: undertone_vocabulary::parse_words(&path, &bytes)?
                 .with_rule(described.map(|own| own.words).unwrap_or_default()),
             ends: Vec::new(),
             notes: Vec::new(),

@@ -197,7 +197,7 @@ fn refused(path: &Path, key: &str, expected: &str, got: &Value) -> RunError {
 pub(crate) fn settings(vocab: &undertone_data::Vocab, tokenizer: &[u8]) -> Option<(String, Vec<u8>)> {
     let special = vocab.special();
     let path = PathBuf::from(TOKENIZER_SETTINGS);
-    let found = undertone_data::parse_tokenizer(&path, tokenizer.to_vec(), None, None);
+    let found = undertone_vocabulary::parse_tokenizer(&path, tokenizer.to_vec(), None, None);
     if found.is_ok_and(|found| found.special() == special) {
         return None;
     }

@@ -53,7 +53,8 @@ fn probabilities(model: &LanguageModel, ids: &[u32]) -> Vec<f64> {
 /// A folder with a model over Chinese words, whose header names a rule or none.
 fn exported(rule: WordRule) -> LanguageModel {
     let folder = tempfile::tempdir().unwrap();
-    let vocab = undertone_data::parse_words(Path::new("vocab.txt"), "今天\n天气\n好\nit's\n".as_bytes());
+    let vocab =
+        undertone_vocabulary::parse_words(Path::new("vocab.txt"), "今天\n天气\n好\nit's\n".as_bytes());
     let vocab = vocab.unwrap().with_rule(rule);
     let spec: ModelSpec = serde_json::from_str(r#"{"family":"dplm","embed":4,"hidden":5}"#).unwrap();
     let model = spec.build(vocab.len()).unwrap();

@@ -1,141 +1,41 @@
 //! The screen of a `tokenizer.json`: it decides what is accepted before the library sees the file.
 //!
 //! A tokenizer is a program: its parts rewrite text, cut it by regular expressions and look it up. The library that runs it
-//! trusts the file, so a file can make it panic, run out of memory or compute for ever. Only parts are let through whose cost
+//! trusts the file, so a file can make it panic, run out of memory or compute for ever. `tokens` judges model and added tokens. Only parts are let through whose cost
 //! is bounded by the text's length, with values that the library handles. Post-processor, truncation and padding are left out:
 //! they decide neither ids nor text. A decoder decides text alone, so one that is not accepted is an error where text is asked for.
 
-mod model;
 mod pattern;
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::error::quoted;
+use crate::tokens::file::{File, MAX_INSERTED, shown};
 
 /// Maximum number of normalizers and pre-tokenizers together, and of decoders.
 const MAX_PARTS: usize = 32;
-/// Maximum length in bytes of what a part inserts or looks for.
-const MAX_INSERTED: usize = 64;
 /// Maximum factor by which all parts together may lengthen a text.
 const MAX_GROWTH: usize = 64;
-/// Maximum number of values in the file: the largest public tokenizers have about three million.
-const MAX_VALUES: usize = 4_000_000;
-/// Maximum number of added tokens and length of one in bytes.
-const MAX_ADDED: usize = 100_000;
-const MAX_TOKEN_BYTES: usize = 2048;
-
-/// A tokenizer that may be given to the library.
+/// The judgement of the parts that cut, rewrite or join text.
 pub(super) struct Screened {
-    /// The parts that decide ids.
-    pub(super) tokenizer: Value,
     /// Factor by which a text may grow before it is cut.
     pub(super) growth: usize,
     /// Says what is wrong with the decoder, if it was left out.
     pub(super) refused_decoder: Option<String>,
 }
 
-/// Screens the contents of a file. The error says what is wrong with it.
-pub(super) fn screen(contents: &str) -> Result<Screened, String> {
-    let values = values(contents);
-    if values > MAX_VALUES {
-        return Err(format!("expected at most {MAX_VALUES} values, got {values}"));
-    }
-    let expected = |error| format!("expected a Hugging Face tokenizer.json, got {error}");
-    let mut file: Map<String, Value> =
-        serde_json::from_str(contents).map_err(|error| expected(error.to_string()))?;
-    let mut take = |key: &str| file.remove(key).unwrap_or(Value::Null);
-    let (version, model) = (take("version"), take("model"));
-    if version != "1.0" && !version.is_null() {
-        return Err(expected(format!("version {}", shown(&version))));
-    }
-    let Value::Object(mut model) = model else {
-        return Err(expected("no model".to_owned()));
-    };
-    model::screen(&mut model)?;
-    let mut parts = Parts {
-        left: MAX_PARTS,
-        growth: 1,
-    };
-    let (normalizer, cut, added) = (take("normalizer"), take("pre_tokenizer"), take("added_tokens"));
-    parts.screen(&normalizer, "normalizer", "normalizers", &Parts::normalizer)?;
-    parts.screen(&cut, "pre_tokenizer", "pretokenizers", &Parts::pre_tokenizer)?;
-    let mut decoder = take("decoder");
-    let mut parts_of_text = Parts {
-        left: MAX_PARTS,
-        growth: 1,
-    };
-    let screened = parts_of_text.screen(&decoder, "decoder", "decoders", &Parts::decoder);
-    let refused_decoder = screened.err();
-    if refused_decoder.is_some() {
-        decoder = Value::Null;
-    }
-    let added = match added {
-        Value::Null => Value::Array(Vec::new()),
-        added => added,
-    };
-    check_added(&added)?;
-    let tokenizer = json!({
-        "version": "1.0",
-        "added_tokens": added,
-        "normalizer": normalizer,
-        "pre_tokenizer": cut,
-        "decoder": decoder,
-        "model": model,
-    });
+/// Judges the parts of a file whose tokens are judged already. The error says what is wrong with them.
+pub(super) fn screen(file: &File) -> Result<Screened, String> {
+    let mut parts = Parts::new();
+    let (normalizer, cut) = (file.part("normalizer"), file.part("pre_tokenizer"));
+    parts.screen(normalizer, "normalizer", "normalizers", &Parts::normalizer)?;
+    parts.screen(cut, "pre_tokenizer", "pretokenizers", &Parts::pre_tokenizer)?;
+    let decoder = file.part("decoder");
+    let screened = Parts::new().screen(decoder, "decoder", "decoders", &Parts::decoder);
     Ok(Screened {
-        tokenizer,
         growth: parts.growth,
-        refused_decoder,
+        refused_decoder: screened.err(),
     })
-}
-
-/// Number of values and keys, at most: what the tree of the file costs.
-fn values(contents: &str) -> usize {
-    let (mut values, mut inside, mut escaped) = (1, false, false);
-    for byte in contents.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if inside => escaped = true,
-            b'"' => inside = !inside,
-            b',' | b'[' | b'{' | b':' if !inside => values += 1,
-            _ => {}
-        }
-    }
-    values
-}
-
-/// A value for a message, or its kind where it holds others.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::Array(_) => "an array".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
-        Value::String(text) => quoted(text),
-        simple => simple.to_string(),
-    }
-}
-
-fn check_added(added: &Value) -> Result<(), String> {
-    let Value::Array(added) = added else {
-        return Err(format!("added_tokens: expected an array, got {}", shown(added)));
-    };
-    if added.len() > MAX_ADDED {
-        return Err(format!(
-            "added_tokens: expected at most {MAX_ADDED}, got {}",
-            added.len()
-        ));
-    }
-    for token in added {
-        match token.get("content").and_then(Value::as_str) {
-            Some(content) if content.len() <= MAX_TOKEN_BYTES => {}
-            Some(_) => {
-                return Err(format!(
-                    "added_tokens: expected at most {MAX_TOKEN_BYTES} bytes each"
-                ));
-            }
-            None => return Err("added_tokens: expected a content in each".to_owned()),
-        }
-    }
-    Ok(())
 }
 
 type Judge = dyn Fn(&mut Parts, &str, &Value) -> Result<bool, String>;
@@ -147,6 +47,13 @@ struct Parts {
 }
 
 impl Parts {
+    fn new() -> Self {
+        Self {
+            left: MAX_PARTS,
+            growth: 1,
+        }
+    }
+
     /// Walks a part, or a sequence of parts under the key `inner`. `judge` knows the kinds.
     fn screen(&mut self, part: &Value, outer: &str, inner: &str, judge: &Judge) -> Result<(), String> {
         if part.is_null() {

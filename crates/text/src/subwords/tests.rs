@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::tokens::tests::compare;
 use crate::vocab::Vocab;
 
 /// A tokenizer of few letters, with parts replaced.
@@ -40,9 +41,27 @@ fn bpe(merges: Value) -> Value {
     })
 }
 
+/// Reads a file, and compares its ids with those that are read without the library. Alone they are read, too, where only a part that
+/// cuts text is refused.
 fn parse(file: Vec<u8>) -> Result<Vocab, String> {
-    let vocab = Vocab::from_tokenizer(file, None, None);
-    vocab.map_err(|error| error.to_string())
+    let alone = Vocab::from_tokens(file.clone(), None, None);
+    match (Vocab::from_tokenizer(file.clone(), None, None), alone) {
+        (Ok(vocab), _) => {
+            assert!(compare(&file, None, None));
+            Ok(vocab)
+        }
+        (Err(error), alone) => {
+            let error = error.to_string();
+            match alone {
+                Ok(_) => assert!(
+                    error.contains("r: normalizer") || error.contains("r: pre_tokenizer"),
+                    "{error}"
+                ),
+                Err(alone) => assert_eq!(alone.to_string(), error),
+            }
+            Err(error)
+        }
+    }
 }
 
 fn ids(vocab: &Vocab, text: &str) -> Vec<u32> {

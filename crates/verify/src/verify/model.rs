@@ -4,7 +4,7 @@ use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::outlet;
 use undertone_coordinator::record::PrivacyReport;
 use undertone_coordinator::trainings::Training;
-use undertone_data::{Vocab, VocabProvenance};
+use undertone_text::{Vocab, VocabProvenance};
 use undertone_models::weights;
 
 use super::same::exactly;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use undertone_data::{
-    Corpus, EosTargets, GroupOptions, Grouped, ImportOptions, NoProgress, PrivateVocabulary, Split,
+    Corpus, EosTargets, GroupOptions, Grouped, ImportOptions, NoProgress, Split,
     StreamOptions, WordCounts, WordRule, group, import,
 };
 use undertone_run::Silent;
@@ -124,7 +124,7 @@ pub(super) fn grouped(world: &World, _place: &str) -> Result<()> {
 pub(super) fn words(world: &World, _place: &str) -> Result<()> {
     let path = world.path("words.txt");
     let read = undertone_data::read_words(&path);
-    let record = PrivateVocabulary::read_beside(&path);
+    let record = undertone_vocabulary::private_record_of(&path);
     let mut results = Vec::new();
     for kind in ["private", "file"] {
         let spec = specification(&format!(

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use serde::Serialize;
 use undertone_accounting::{Adjacency, Delta, Epsilon, Guarantee, NoiseMultiplier};
-use undertone_data::{PrivateSelection, PrivateVocabulary, Progress, SelectedWords, WordVotes};
+use undertone_data::{PrivateSelection, Progress, SelectedWords, WordVotes};
 use undertone_mechanisms::{KeyOrigin, NoiseKey};
 use undertone_present::numbers::grouped;
 use undertone_settings::CorpusSpec;
+use undertone_vocabulary::{PrivateVocabulary, record_path};
 
 use super::show::percent;
 use crate::output::facts;
@@ -60,7 +61,7 @@ impl PrivateArgs {
         // What can be refused is refused before the text is read and before anything is spent.
         let (settings, delta) = self.settings(size)?;
         let guarantee = settings.guarantee(Adjacency::AddOrRemoveOne, delta)?;
-        let record_file = PrivateVocabulary::path_beside(file);
+        let record_file = record_path(file);
         if !force && record_file.exists() {
             bail!(
                 "{} already exists; give --force to replace it",

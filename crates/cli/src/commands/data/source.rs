@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
-use undertone_data::{Examples, FileRecord, SqliteSource, WordRule};
+use undertone_data::{Examples, SqliteSource, WordRule};
+use undertone_vocabulary::record_of;
 use undertone_settings::{
     CorpusSpec, CsvSource, Dialect, GroupedSource, SourceSpec, SplitSpec, SyntheticSource, TableSource,
     TimePoint, TimeUnit, VocabularySpec,
 };
+use undertone_vocabulary::FileRecord;
 
 use crate::commands::parsed_file;
 
@@ -357,7 +359,7 @@ impl VocabularyArgs {
         }
         Ok(match (&self.vocab, &self.public_corpus) {
             // A record that cannot be read is an error of opening the words.
-            (Some(path), _) if matches!(FileRecord::of(Path::new(path)), Ok(Some(FileRecord::Chosen(_)))) => {
+            (Some(path), _) if matches!(record_of(Path::new(path)), Ok(Some(FileRecord::Chosen(_)))) => {
                 VocabularySpec::Private { path: path.clone() }
             }
             (Some(path), _) => VocabularySpec::File { path: path.clone() },

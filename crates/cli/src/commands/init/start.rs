@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use serde::Serialize;
-use undertone_data::{FileRecord, WordRule};
+use undertone_data::WordRule;
+use undertone_vocabulary::record_of;
 use undertone_run::pretrain::{PretrainConfig, PretrainFile};
 use undertone_run_directory::config::parse_as;
 use undertone_run_directory::initial_model;
@@ -55,7 +56,7 @@ impl Start {
             "the public text {public} does not exist"
         );
         ensure!(
-            FileRecord::of(Path::new(public))?.is_none(),
+            record_of(Path::new(public))?.is_none(),
             "{public}: expected a public text, got one with a privacy record, which says that it was made from people's text; name another \
              text"
         );
@@ -111,7 +112,7 @@ impl Start {
     /// Random parameters over a public list of words.
     pub(super) fn words(list: &Path, folder: Option<&Path>) -> anyhow::Result<Self> {
         ensure!(
-            FileRecord::of(list)?.is_none(),
+            record_of(list)?.is_none(),
             "{}: expected a public list of words, got one with a privacy record, which says that people's text was counted; name another \
              list",
             list.display()

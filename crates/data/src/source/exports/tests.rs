@@ -10,7 +10,7 @@ use super::testing::Export;
 use super::{ExportKind, ExportSource};
 use crate::columns::{Columns, Keys};
 use crate::import::{ImportOptions, ImportSummary, import, import_export};
-use crate::made_from::FileRecord;
+use undertone_vocabulary::not_private;
 use crate::progress::NoProgress;
 use crate::source::parquet;
 use undertone_settings::{SourceSpec, SplitSpec};
@@ -93,7 +93,7 @@ fn an_import_replaces_accounts_by_hashes_counts_what_it_left_out_and_leaves_a_re
     assert!(summary.users_hashed);
     assert!(hashed.iter().all(|row| row.0.len() == 16), "{hashed:?}");
     let output = export.path().join("people.parquet");
-    let record = FileRecord::not_private(&output).expect("a record");
+    let record = not_private(&output).expect("a record");
     assert!(record.is_some(), "people's text has a record");
 }
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use undertone_accounting::{Delta, NoiseMultiplier};
 use undertone_data::{
-    Corpus, EosTargets, NoProgress, Partition, PrivateSelection, PrivateVocabulary, SpecialIds, Split,
-    VocabProvenance, WordVotes,
+    Corpus, EosTargets, NoProgress, Partition, PrivateSelection, SpecialIds, Split, VocabProvenance,
+    WordVotes,
 };
 use undertone_mechanisms::NoiseKey;
 
@@ -482,7 +482,7 @@ fn a_private_vocabulary_comes_with_its_record() {
     choose(1e-8).write(&path, true).unwrap();
     assert_eq!(fs::read(&path).unwrap(), words);
     assert_ne!(folder.open(&text).digest(), first);
-    fs::remove_file(PrivateVocabulary::path_beside(&path)).unwrap();
+    fs::remove_file(undertone_vocabulary::record_path(&path)).unwrap();
     folder.fails(&text, "words.txt.privacy.json");
     let public = folder.open(&text.replace("private", "file"));
     assert!(public.vocabulary_privacy().is_none());

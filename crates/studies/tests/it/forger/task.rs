@@ -38,7 +38,7 @@ pub(crate) fn exported(out: &Path) -> PathBuf {
     let words: Vec<u8> = (0..9)
         .flat_map(|word| format!("word{word}\n").into_bytes())
         .collect();
-    let vocabulary = undertone_data::parse_words(Path::new("vocab.txt"), &words).unwrap();
+    let vocabulary = undertone_vocabulary::parse_words(Path::new("vocab.txt"), &words).unwrap();
     let plan = task::new_plan(&file, None, vocabulary.len(), &[], POPULATION).unwrap();
     let mechanism = task::mechanism_json(&plan).unwrap();
     let id = file.id(POPULATION).unwrap();

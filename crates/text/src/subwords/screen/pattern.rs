@@ -3,7 +3,7 @@
 use regex::RegexBuilder;
 use serde_json::Value;
 
-use super::{MAX_INSERTED, shown};
+use crate::tokens::file::{MAX_INSERTED, shown};
 
 /// Maximum length of a regular expression, and size of the automaton it becomes, in bytes.
 const MAX_PATTERN_BYTES: usize = 2048;

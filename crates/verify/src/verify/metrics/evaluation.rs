@@ -2,7 +2,7 @@
 //!
 //! No file determines them. They are checked for being possible beside the other figures of their line.
 
-use undertone_data::{EosTargets, Vocab};
+use undertone_text::{EosTargets, Vocab};
 
 use super::{possible, possible_metrics};
 use crate::verify::Check;
@@ -152,7 +152,7 @@ fn possible_sample(place: &str, sample: &Metrics, whole: &Metrics, by: Measured<
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use undertone_data::VocabProvenance;
+    use undertone_text::VocabProvenance;
 
     use super::*;
 

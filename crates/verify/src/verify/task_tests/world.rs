@@ -114,7 +114,7 @@ impl World {
         let words: Vec<u8> = (0..17)
             .flat_map(|word| format!("word{word}\n").into_bytes())
             .collect();
-        let vocabulary = undertone_data::parse_words(Path::new("vocab.txt"), &words).unwrap();
+        let vocabulary = undertone_vocabulary::parse_words(Path::new("vocab.txt"), &words).unwrap();
         let plan = task::new_plan(&file, None, vocabulary.len(), &trainings, POPULATION).unwrap();
         let mechanism = task::mechanism_json(&plan).unwrap();
         let id = file.id(POPULATION).unwrap();
@@ -138,7 +138,7 @@ impl World {
     pub(super) fn made(&self, rounds: u64, reason: EndReason) -> Made<'_> {
         let entropy = |round: u64| RoundEntropy::fresh([round as u8 + 1; 32]);
         let mut head = self.head(&entropy(100));
-        let vocab_len = undertone_data::parse_words(Path::new("vocab.txt"), &self.words)
+        let vocab_len = undertone_vocabulary::parse_words(Path::new("vocab.txt"), &self.words)
             .unwrap()
             .len();
         let start = task::start_record(&self.file, &self.plan, vocab_len).unwrap();

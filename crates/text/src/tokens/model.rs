@@ -2,19 +2,29 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{MAX_INSERTED, MAX_TOKEN_BYTES, shown};
+use super::file::{MAX_INSERTED, MAX_TOKEN_BYTES, expected, shown};
 use crate::error::quoted;
-use crate::vocab::MAX_VOCABULARY_WORDS;
+use crate::limits::MAX_VOCABULARY_WORDS;
 
 /// Maximum length of a word that WordPiece cuts, in characters: its time grows with the cube.
 const MAX_WORD: u64 = 256;
 /// Maximum number of distinct beginnings of Unigram's tokens: each is a node of a tree of some 350 bytes.
 const MAX_NODES: usize = 1_500_000;
 
+/// The tokens of a model with their ids, as added tokens find them.
+pub(super) struct Model {
+    pub(super) ids: HashMap<Box<str>, u32>,
+    /// The token for unknown text, where the model names one.
+    pub(super) unk: Option<String>,
+    /// `true` for a model of words, which cannot do without such a token.
+    pub(super) needs_unk: bool,
+}
+
 /// Checks a model and names its type, which old files leave out.
-pub(super) fn screen(model: &mut Map<String, Value>) -> Result<(), String> {
+pub(super) fn screen(model: &mut Map<String, Value>) -> Result<Model, String> {
     let kind = match model.get("type").and_then(Value::as_str) {
         Some(kind) => kind.to_owned(),
         None if model.contains_key("merges") => "BPE".to_owned(),
@@ -22,12 +32,10 @@ pub(super) fn screen(model: &mut Map<String, Value>) -> Result<(), String> {
         None if model.contains_key("max_input_chars_per_word") => "WordPiece".to_owned(),
         None => "WordLevel".to_owned(),
     };
-    match &*kind {
+    let screened = match &*kind {
         "BPE" => bpe(model)?,
         "WordPiece" => word_piece(model)?,
-        "WordLevel" => {
-            tokens(model)?;
-        }
+        "WordLevel" => word_level(model)?,
         "Unigram" => unigram(model)?,
         other => {
             return Err(format!(
@@ -35,13 +43,13 @@ pub(super) fn screen(model: &mut Map<String, Value>) -> Result<(), String> {
                 quoted(other)
             ));
         }
-    }
+    };
     model.insert("type".to_owned(), Value::String(kind));
-    Ok(())
+    Ok(screened)
 }
 
 /// Tokens with their ids: a map, in which no id comes twice.
-fn tokens(model: &Map<String, Value>) -> Result<HashMap<&str, u64>, String> {
+fn tokens(model: &Map<String, Value>) -> Result<HashMap<Box<str>, u32>, String> {
     let Some(Value::Object(vocab)) = model.get("vocab") else {
         return Err("model.vocab: expected tokens with ids".to_owned());
     };
@@ -61,7 +69,7 @@ fn tokens(model: &Map<String, Value>) -> Result<HashMap<&str, u64>, String> {
         if !ids.insert(id) {
             return Err(format!("model.vocab: two tokens have the id {id}"));
         }
-        tokens.insert(token.as_str(), id);
+        tokens.insert(token.as_str().into(), id as u32);
     }
     Ok(tokens)
 }
@@ -99,7 +107,7 @@ fn affix<'a>(model: &'a Map<String, Value>, key: &str) -> Result<&'a str, String
 
 /// Every merge joins two tokens to a third: the library reads beyond a buffer's end, or of characters' parts, where it does
 /// not.
-fn bpe(model: &Map<String, Value>) -> Result<(), String> {
+fn bpe(model: &Map<String, Value>) -> Result<Model, String> {
     let tokens = tokens(model)?;
     let prefix = affix(model, "continuing_subword_prefix")?;
     affix(model, "end_of_word_suffix")?;
@@ -144,28 +152,51 @@ fn bpe(model: &Map<String, Value>) -> Result<(), String> {
             }
         }
     }
-    Ok(())
+    let unk = model.get("unk_token").unwrap_or(&Value::Null);
+    let unk = Option::<String>::deserialize(unk).map_err(expected)?;
+    Ok(Model {
+        ids: tokens,
+        unk,
+        needs_unk: false,
+    })
 }
 
-fn word_piece(model: &Map<String, Value>) -> Result<(), String> {
-    tokens(model)?;
+fn word_piece(model: &Map<String, Value>) -> Result<Model, String> {
+    let screened = word_level(model)?;
     affix(model, "continuing_subword_prefix")?;
-    match model.get("max_input_chars_per_word") {
-        None => Ok(()),
-        Some(length) if length.as_u64().is_some_and(|length| length <= MAX_WORD) => Ok(()),
-        Some(other) => Err(format!(
+    present(model, "continuing_subword_prefix")?;
+    match present(model, "max_input_chars_per_word")? {
+        length if length.as_u64().is_some_and(|length| length <= MAX_WORD) => Ok(screened),
+        other => Err(format!(
             "model.max_input_chars_per_word: expected at most {MAX_WORD}, got {}",
             shown(other)
         )),
     }
 }
 
-fn unigram(model: &Map<String, Value>) -> Result<(), String> {
+fn word_level(model: &Map<String, Value>) -> Result<Model, String> {
+    let ids = tokens(model)?;
+    let unk = String::deserialize(present(model, "unk_token")?).map_err(expected)?;
+    Ok(Model {
+        ids,
+        unk: Some(unk),
+        needs_unk: true,
+    })
+}
+
+/// A key that the model cannot do without.
+fn present<'a>(model: &'a Map<String, Value>, key: &str) -> Result<&'a Value, String> {
+    let found = model.get(key);
+    found.ok_or_else(|| expected(format_args!("missing field `{key}`")))
+}
+
+fn unigram(model: &Map<String, Value>) -> Result<Model, String> {
     let Some(Value::Array(vocab)) = model.get("vocab") else {
         return Err("model.vocab: expected tokens with scores".to_owned());
     };
     check_count(vocab.len())?;
     let mut tokens = Vec::with_capacity(vocab.len());
+    let mut ids = HashMap::with_capacity(vocab.len());
     for entry in vocab {
         let token = match entry.as_array().map(Vec::as_slice) {
             Some([Value::String(token), Value::Number(_)]) => token,
@@ -173,6 +204,7 @@ fn unigram(model: &Map<String, Value>) -> Result<(), String> {
         };
         check_token(token)?;
         tokens.push(token.as_bytes());
+        ids.insert(token.as_str().into(), ids.len() as u32);
     }
     match model.get("unk_id") {
         None | Some(Value::Null) => {}
@@ -200,7 +232,11 @@ fn unigram(model: &Map<String, Value>) -> Result<(), String> {
         nodes += pair[1].len() - shared;
     }
     match nodes <= MAX_NODES {
-        true => Ok(()),
+        true => Ok(Model {
+            ids,
+            unk: None,
+            needs_unk: false,
+        }),
         false => Err(format!(
             "model.vocab: expected tokens with at most {MAX_NODES} distinct beginnings, got {nodes}"
         )),

@@ -1,18 +1,16 @@
 //! The privacy cost of a private vocabulary: the record beside it, from which a run composes the cost.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use undertone_accounting::{Accountant, Adjacency, Delta, Event, Guarantee, NoiseMultiplier, Recipe};
+use sha2::{Digest, Sha256};
+use undertone_accounting::{Adjacency, Delta, Event, Guarantee, NoiseMultiplier};
 use undertone_mechanisms::{KeyOrigin, SamplerDistance};
-
-use super::threshold::{UNIT, holds};
-use super::{check_max_words, sampler, sampler_distance};
-use crate::error::{DataError, Result, invalid};
-use crate::file;
-use crate::hash::{hash_bytes, hex};
-use crate::made_from::MAX_RECORD_BYTES;
 use undertone_text::Vocab;
+
+use crate::choice::WordChoice;
+use crate::error::{Result, VocabularyError};
+use crate::threshold::{UNIT, holds};
 
 /// Version of the record that this code writes and reads.
 const VERSION: u32 = 1;
@@ -20,7 +18,7 @@ const VERSION: u32 = 1;
 /// Name of the one mechanism, in the record.
 const MECHANISM: &str = "weighted-gaussian-set-union";
 
-/// The privacy record of a vocabulary that was chosen by [`WordVotes::select`](super::WordVotes::select): `FILE.privacy.json`.
+/// The privacy record of a vocabulary that was chosen by a [`WordChoice`]: `FILE.privacy.json`.
 ///
 /// # Guarantee
 /// The choice of the words is [`event`](Self::event) with ideal samples, except with a probability of at most
@@ -32,17 +30,13 @@ const MECHANISM: &str = "weighted-gaussian-set-union";
 /// A run that uses the words and then adds noise of multiplier 2 to one sum, at a delta of 1e-8 in all:
 /// ```
 /// use undertone_accounting::{Accountant, Adjacency, Delta, Event, NoiseMultiplier, Recipe};
-/// # use undertone_data::{NoProgress, PrivateSelection, PrivateVocabulary, WordVotes};
-/// # use undertone_settings::CorpusSpec;
-/// # use undertone_mechanisms::NoiseKey;
-/// # let spec: CorpusSpec = toml::from_str("source = { kind = \"synthetic\", users = 2000 }")?;
-/// # let folder = tempfile::tempdir()?;
-/// # let path = folder.path().join("words.txt");
-/// # let settings = PrivateSelection::new(100, NoiseMultiplier::new(8.0)?, Delta::new(5e-10)?)?;
-/// # WordVotes::of_training_data(&spec, 50, folder.path(), &NoProgress)?
-/// #     .select(&settings, &NoiseKey::from_insecure_seed(1))?
-/// #     .write(&path, false)?;
-/// let record = PrivateVocabulary::read_beside(&path)?;
+/// use undertone_mechanisms::KeyOrigin;
+/// use undertone_text::Vocab;
+/// use undertone_vocabulary::{PrivateVocabulary, WordChoice};
+///
+/// let choice = WordChoice::new(50, NoiseMultiplier::new(8.0)?, Delta::new(5e-10)?)?;
+/// let words = Vocab::from_words(b"the\ncat\n")?;
+/// let record = PrivateVocabulary::new(&choice, KeyOrigin::InsecureSeed, 2000, &words)?;
 /// let delta = Delta::new(1e-8 - record.threshold_delta().get())?;
 /// let mut accountant = Accountant::under(Recipe::ExactGaussian, Adjacency::AddOrRemoveOne);
 /// accountant.compose(&record.event(), 1)?;
@@ -78,63 +72,39 @@ pub struct PrivateVocabulary {
 }
 
 impl PrivateVocabulary {
-    pub(super) fn new(
-        settings: &super::PrivateSelection,
-        votes: &super::WordVotes,
-        threshold: i64,
-        key: KeyOrigin,
-        vocab: &Vocab,
-    ) -> Result<Self> {
-        let noise_multiplier = settings.noise_multiplier;
+    /// The record of words that a choice gave among the votes of `users` users.
+    ///
+    /// # Errors
+    /// None for a choice that was made here.
+    pub fn new(choice: &WordChoice, key: KeyOrigin, users: u64, vocab: &Vocab) -> Result<Self> {
+        let noise_multiplier = choice.noise_multiplier();
+        let distance = WordChoice::sampler_distance(noise_multiplier)?;
         Ok(Self {
             version: VERSION,
             mechanism: MECHANISM.to_owned(),
-            max_words_per_user: votes.max_words_per_user(),
+            max_words_per_user: choice.max_words_per_user(),
             sensitivity: 1.0,
             noise_std: noise_multiplier.get(),
             noise_multiplier,
             // Exact: thresholds that leave f64's whole numbers would need a noise multiplier beyond the largest.
-            threshold: threshold as f64 / UNIT as f64,
-            threshold_delta: settings.threshold_delta,
+            threshold: choice.threshold() as f64 / UNIT as f64,
+            threshold_delta: choice.threshold_delta(),
             event: Event::Gaussian { noise_multiplier },
-            sampler_total_variation: sampler_distance(noise_multiplier)?.total_variation(),
+            sampler_total_variation: distance.total_variation(),
             key,
-            users: votes.users(),
+            users,
             words: vocab.words().len() as u64,
-            vocabulary_sha256: digest(vocab),
+            vocabulary_sha256: vocab.digest(),
         })
     }
 
-    /// Path of the record of a vocabulary file: beside it, with `.privacy.json` appended to its name.
-    #[must_use]
-    pub fn path_beside(vocabulary: &Path) -> PathBuf {
-        crate::made_from::record_of(vocabulary)
-    }
-
-    /// Reads and checks the record that stands beside a vocabulary file.
+    /// Checks the bytes of a record; `path` only names them in errors.
     ///
     /// # Errors
-    /// As [`PrivateVocabulary::read`].
-    pub fn read_beside(vocabulary: &Path) -> Result<Self> {
-        Self::read(&Self::path_beside(vocabulary))
-    }
-
-    /// Reads and checks a record.
-    ///
-    /// # Errors
-    /// [`DataError::Io`]; [`DataError::BadPrivacyRecord`] for anything but a record whose parts fit: the event is that of the
-    /// noise, the threshold hides a user's own words with the stated delta, and the samples are as far from ideal as said.
-    pub fn read(path: &Path) -> Result<Self> {
-        let bytes = file::read_bounded(path, MAX_RECORD_BYTES, "read the privacy record")?;
-        Self::parse(path, &bytes)
-    }
-
-    /// Checks the bytes of a record as [`PrivateVocabulary::read`] does; `path` only names them in errors.
-    ///
-    /// # Errors
-    /// [`DataError::BadPrivacyRecord`].
+    /// [`VocabularyError::BadPrivacyRecord`] for anything but a record whose parts fit: the event is that of the noise, the threshold
+    /// hides a user's own words with the stated delta, and the samples are as far from ideal as said.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
-        let bad = |detail: String| DataError::BadPrivacyRecord {
+        let bad = |detail: String| VocabularyError::BadPrivacyRecord {
             path: path.to_owned(),
             detail,
         };
@@ -153,8 +123,8 @@ impl PrivateVocabulary {
         if self.mechanism != MECHANISM {
             return wrong("mechanism", MECHANISM.to_owned(), self.mechanism.clone());
         }
-        check_max_words(self.max_words_per_user).map_err(|error| error.to_string())?;
-        let steps = sampler(self.noise_multiplier)
+        WordChoice::check_max_words(self.max_words_per_user).map_err(|error| error.to_string())?;
+        let steps = WordChoice::sampler(self.noise_multiplier)
             .map_err(|error| error.to_string())?
             .steps();
         if self.sensitivity != 1.0 {
@@ -169,7 +139,7 @@ impl PrivateVocabulary {
         if self.event != event {
             return wrong("event", format!("{event:?}"), format!("{:?}", self.event));
         }
-        let min = sampler_distance(z)
+        let min = WordChoice::sampler_distance(z)
             .map_err(|error| error.to_string())?
             .total_variation();
         if !(self.sampler_total_variation >= min && self.sampler_total_variation < 1.0) {
@@ -190,7 +160,7 @@ impl PrivateVocabulary {
     /// Returns `true` if the record is that of these words, in this order.
     #[must_use]
     pub fn matches(&self, vocab: &Vocab) -> bool {
-        self.vocabulary_sha256 == digest(vocab)
+        self.vocabulary_sha256 == vocab.digest()
     }
 
     /// The release of the sums of votes: every user takes part once, and may be added, removed, zeroed out or (at twice the
@@ -254,45 +224,79 @@ impl PrivateVocabulary {
     /// The guarantee of the words alone, `delta` in all.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`] for a `delta` that the threshold's own uses up.
+    /// [`VocabularyError::InvalidSetting`] for a `delta` that the threshold's own uses up.
     pub fn guarantee(&self, adjacency: Adjacency, delta: Delta) -> Result<Guarantee> {
-        guarantee(self.noise_multiplier, self.threshold_delta, adjacency, delta)
+        WordChoice::guarantee(self.noise_multiplier, self.threshold_delta, adjacency, delta)
     }
 
     /// SHA-256 of the record, for the digest of a corpus.
-    pub(crate) fn digest(&self) -> String {
+    #[must_use]
+    pub fn digest(&self) -> String {
         // Plain data with string keys serialises.
-        hex(&hash_bytes(
-            serde_json::to_string(self).unwrap_or_default().as_bytes(),
-        ))
+        let digest = Sha256::digest(serde_json::to_string(self).unwrap_or_default());
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The content of the file of the record.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Plain data with string keys serialises.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 }
 
-/// The guarantee of the noise and the threshold together.
-pub(super) fn guarantee(
-    noise_multiplier: NoiseMultiplier,
-    threshold_delta: Delta,
-    adjacency: Adjacency,
-    delta: Delta,
-) -> Result<Guarantee> {
-    sampler_distance(noise_multiplier)?.guarantee(delta, |delta| {
-        let mut accountant = Accountant::under(Recipe::ExactGaussian, adjacency);
-        accountant.compose(&Event::Gaussian { noise_multiplier }, 1)?;
-        Ok(accountant.guarantee(remaining(delta, threshold_delta)?)?)
-    })
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The part of delta that the threshold leaves for the noise.
-pub(super) fn remaining(delta: Delta, threshold_delta: Delta) -> Result<Delta> {
-    Delta::new(delta.get() - threshold_delta.get()).map_err(|_| {
-        invalid(
-            "delta",
-            format!("more than the threshold's own, {:e}", threshold_delta.get()),
-            format!("{:e}", delta.get()),
-        )
-    })
-}
+    #[test]
+    fn records_are_read_again_and_tampering_is_found() {
+        let choice =
+            WordChoice::new(50, NoiseMultiplier::new(4.0).unwrap(), Delta::new(1e-7).unwrap()).unwrap();
+        let words = Vocab::from_words(b"the\ncat\n").unwrap();
+        let record = PrivateVocabulary::new(&choice, KeyOrigin::InsecureSeed, 2000, &words).unwrap();
+        let path = Path::new("words.txt.privacy.json");
+        let parse = |text: &str| PrivateVocabulary::parse(path, text.as_bytes());
+        let text = record.to_json();
+        assert_eq!(parse(&text).unwrap(), record);
+        assert!(record.matches(&words));
+        assert!(!record.matches(&Vocab::from_words(b"cat\nthe\n").unwrap()));
+        assert_eq!(
+            (record.users(), record.words(), record.key()),
+            (2000, 2, KeyOrigin::InsecureSeed)
+        );
+        assert!(record.sampler_distance().unwrap().total_variation() < 1e-18);
 
-fn digest(vocab: &Vocab) -> String {
-    hex(&hash_bytes(vocab.to_file_contents().as_bytes()))
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let check = |key: &str, value: serde_json::Value, expected: &str| {
+            let mut json = json.clone();
+            json[key] = value;
+            let message = parse(&json.to_string()).unwrap_err().to_string();
+            assert!(
+                message.starts_with("words.txt.privacy.json is no usable privacy record: "),
+                "{message}"
+            );
+            assert!(message.contains(expected), "{message}");
+        };
+        check("version", 2.into(), "version: expected 1, got 2");
+        check("mechanism", "none".into(), "mechanism: expected weighted");
+        check("max_words_per_user", 5000.into(), "threshold: expected one that");
+        check("max_words_per_user", 0.into(), "max_words_per_user: expected");
+        check("sensitivity", 0.5.into(), "sensitivity: expected 1");
+        check("noise_std", 8.0.into(), "noise_std: expected");
+        check("noise_multiplier", 8.0.into(), "noise_std: expected");
+        check("noise_multiplier", (-1.0).into(), "noise_multiplier");
+        check("threshold", 0.0.into(), "threshold: expected one that");
+        check("threshold", 0.1.into(), "threshold: expected one that");
+        check("threshold_delta", 1e-12.into(), "threshold: expected one that");
+        check("threshold_delta", 1.5.into(), "delta: expected");
+        check("sampler_total_variation", 0.0.into(), "sampler_total_variation");
+        check(
+            "event",
+            serde_json::json!({ "kind": "gaussian", "noise_multiplier": 9.0 }),
+            "event: expected",
+        );
+        check("more", 1.into(), "unknown field");
+        parse(&text[..40]).unwrap_err();
+    }
 }

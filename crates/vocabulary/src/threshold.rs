@@ -7,7 +7,7 @@
 use std::f64::consts::FRAC_1_SQRT_2;
 
 /// L2 norm of what a user may add, in grid steps. Sums of 2^32 users stay within 62 bits.
-pub(crate) const UNIT: u64 = 1 << 30;
+pub const UNIT: u64 = 1 << 30;
 
 /// Part of delta that is kept back for the rounding of the formula, whose relative error is below it.
 const ROUNDING: f64 = 1e-12;
@@ -16,13 +16,16 @@ const ROUNDING: f64 = 1e-12;
 const REACH: f64 = 40.0;
 
 /// The vote for each word of a user with this many words: `1 / sqrt(words)` of [`UNIT`], rounded down.
-pub(crate) fn weight(words: u32) -> i64 {
+#[must_use]
+pub fn weight(words: u32) -> i64 {
     // PRIVACY: words * weight^2 <= UNIT^2 in whole numbers, so no rounding lets a user exceed the norm.
     (UNIT * UNIT / u64::from(words.max(1))).isqrt() as i64
 }
 
-/// Probability that at least one word passes `threshold`, of a user who has `words` words that nobody else has.
-pub(super) fn delta(steps: f64, words: u32, threshold: i64) -> f64 {
+/// Probability that at least one word passes `threshold`, of a user who has `words` words that nobody else has. The noise has a standard
+/// deviation of `steps`; both are in grid steps.
+#[must_use]
+pub fn delta(steps: f64, words: u32, threshold: i64) -> f64 {
     let distance = ((threshold - weight(words)) as f64 + 0.5) / steps;
     let one = 0.5 * libm::erfc(distance * FRAC_1_SQRT_2);
     // 1 - (1 - one)^words, also where `one` is far below the precision of 1.
@@ -30,20 +33,20 @@ pub(super) fn delta(steps: f64, words: u32, threshold: i64) -> f64 {
 }
 
 /// The largest delta over all numbers of words up to `max_words`.
-pub(super) fn worst_delta(steps: f64, max_words: u32, threshold: i64) -> f64 {
+pub(crate) fn worst_delta(steps: f64, max_words: u32, threshold: i64) -> f64 {
     let deltas = (1..=max_words).map(|words| delta(steps, words, threshold));
     deltas.fold(0.0, f64::max)
 }
 
 /// Returns `true` if every user passes `threshold` with words of their own with a probability of at most `target`.
-pub(super) fn holds(steps: f64, max_words: u32, threshold: i64, target: f64) -> bool {
+pub(crate) fn holds(steps: f64, max_words: u32, threshold: i64, target: f64) -> bool {
     worst_delta(steps, max_words, threshold) <= target * (1.0 - ROUNDING)
 }
 
 /// The smallest threshold, at least 0, that [`holds`].
 ///
 /// Few words weigh more each, many words have more chances: which number is worst depends on the noise, so all are tried.
-pub(super) fn smallest(steps: f64, max_words: u32, target: f64) -> i64 {
+pub(crate) fn smallest(steps: f64, max_words: u32, target: f64) -> i64 {
     let mut threshold = 0;
     for words in 1..=max_words {
         let holds = |threshold| delta(steps, words, threshold) <= target * (1.0 - ROUNDING);
