@@ -24,7 +24,7 @@ fn run_file(form: &str, config: &str, overrides: &[Override]) -> Result<RunFile,
     match form {
         "file" => RunFile::read(Path::new(config), overrides),
         "text" => {
-            let config = RunFile::parse(config, Path::new("configuration"), overrides)?;
+            let config = RunConfig::parse(config, Path::new("configuration"), overrides)?;
             Ok(RunFile::new(config, "."))
         }
         _ => {

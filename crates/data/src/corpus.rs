@@ -13,7 +13,6 @@ use crate::file;
 use crate::hash::{hash_bytes, hex};
 use crate::limits::MAX_VOCABULARY_BYTES;
 use crate::made_from;
-use undertone_vocabulary::{FileRecord, MadeFromPeople, PrivateVocabulary, not_private, parse_tokenizer, parse_words, private_record_of, record_of, record_path};
 use crate::path::expand;
 use crate::places;
 use crate::progress::Progress;
@@ -23,6 +22,10 @@ use crate::stats::CorpusStats;
 use crate::synthetic::BestAccuracy;
 use undertone_settings::{CorpusSpec, VocabularySpec};
 use undertone_text::{EosTargets, SpecialIds, Vocab, VocabProvenance};
+use undertone_vocabulary::{
+    FileRecord, MadeFromPeople, PrivateVocabulary, not_private, parse_tokenizer, parse_words,
+    private_record_of, record_of, record_path,
+};
 
 /// A tokenised corpus, memory-mapped. Cloning is cheap.
 ///

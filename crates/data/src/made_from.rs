@@ -76,6 +76,7 @@ pub(crate) fn people_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use undertone_vocabulary::record_of;
 
     fn name(digit: &str) -> String {
         digit.repeat(64)

@@ -442,7 +442,10 @@ mod tests {
         for cut in [0, 5, bytes.len() / 2, bytes.len() - 1] {
             std::fs::write(&file, &bytes[..cut]).unwrap();
             assert!(
-                matches!(Checkpoint::read(folder.path(), 4), Err(RunError::Damaged { .. })),
+                matches!(
+                    Checkpoint::read(folder.path(), 4),
+                    Err(RunError::Directory(DirectoryError::Damaged { .. }))
+                ),
                 "cut at {cut}"
             );
         }

@@ -17,6 +17,7 @@ use undertone_models::{ModelSpec, SequenceModel, Transformer};
 use crate::driver::workspace::Trained;
 use crate::error::{Result, RunError};
 use crate::language::special_tokens::{self, TOKENIZER_SETTINGS};
+use crate::run_file::vocabulary_of;
 use undertone_run_directory::files::names::{
     CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE, TOKENIZER_PRIVACY_FILE, VOCAB_FILE, VOCAB_PRIVACY_FILE,
 };
@@ -24,7 +25,6 @@ use undertone_run_directory::files::{read, read_if_there, vocabulary_file, write
 use undertone_run_directory::initial_model::huggingface::{CONFIG, INDEX};
 use undertone_run_directory::initial_model::{Description, GPT2_CONFIG, description_of, trainings_of};
 use undertone_run_directory::plan_inputs::trained_model;
-use crate::run_file::vocabulary_of;
 
 pub use undertone_models::weights::gguf::TensorType;
 

@@ -10,11 +10,11 @@ use crate::driver::CorpusProgress;
 use crate::error::{Result, RunError};
 use crate::evaluate::{EvaluationSet, first_sentences};
 use crate::observer::Observer;
+use crate::run_file::vocabulary_of;
 use undertone_run_directory::files::names::CONFIG_FILE;
 use undertone_run_directory::files::{self, vocabulary_file};
 use undertone_run_directory::metrics::Metrics;
 use undertone_run_directory::plan_inputs::trained_model;
-use crate::run_file::vocabulary_of;
 use undertone_run_directory::sweep_statement::Score;
 
 /// Measures the final model of a candidate on the public text of the score; relative paths start at `base`.

@@ -12,6 +12,8 @@
 #![forbid(unsafe_code)]
 
 mod publish;
+#[cfg(test)]
+mod task_tests;
 mod verify;
 
 pub use publish::{Published, publish};

@@ -62,7 +62,10 @@ fn within(folder: &Path) -> Result<Option<FileRecord>> {
             let path = entry.path();
             if entry.file_type().map_err(io("read", &path))?.is_dir() {
                 folders.push(path);
-            } else if entry.file_name().as_encoded_bytes().ends_with(RECORD_SUFFIX.as_bytes())
+            } else if entry
+                .file_name()
+                .as_encoded_bytes()
+                .ends_with(RECORD_SUFFIX.as_bytes())
                 && let Some(found @ FileRecord::NotPrivate(_)) = read(&path)?
             {
                 return Ok(Some(found));

@@ -12,7 +12,7 @@ fn the_run_files_of_the_notebook_are_read() {
     for entry in std::fs::read_dir(&folder).expect("the folder of the run files") {
         let path = entry.expect("a run file").path();
         let text = std::fs::read_to_string(&path).expect("a run file");
-        let config = RunFile::parse(&text, &path, &[]).expect("a run file that is read");
+        let config = RunConfig::parse(&text, &path, &[]).expect("a run file that is read");
         let stem = path.file_stem().and_then(|stem| stem.to_str());
         assert_eq!(stem, Some(config.task.name.as_str()));
         // A file that no command of the notebook uses is one too many.

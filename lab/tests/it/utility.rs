@@ -99,7 +99,7 @@ server = {{ optimizer = {{ kind = "sgd", momentum = 0.9 }} }}
             self.corpus(),
         );
         RunFile::new(
-            RunFile::parse(&text, Path::new("utility.toml"), &[]).unwrap(),
+            RunConfig::parse(&text, Path::new("utility.toml"), &[]).unwrap(),
             ".",
         )
     }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use undertone_coordinator::task::Seeding;
-use undertone_run::RunFile;
 use undertone_run::pretrain::PretrainFile;
+use undertone_run::{RunError, RunFile};
 use undertone_studies::simulate::SimulationFile;
 use undertone_studies::sweep::Sweep;
 
@@ -27,7 +27,9 @@ fn example_run_files_are_valid() {
         }
         let text = std::fs::read_to_string(&path).expect("a file");
         let read = if text.contains("\n[service]\n") {
-            undertone_run_directory::task::read(&path, &[], Seeding::Refused).map(drop)
+            undertone_run_directory::task::read(&path, &[], Seeding::Refused)
+                .map(drop)
+                .map_err(RunError::from)
         } else if text.contains("\n[training]\n") {
             PretrainFile::read(&path, &[]).map(drop)
         } else if text.contains("\n[timers]\n") {

@@ -33,7 +33,7 @@ pub(crate) fn check_tables(block: &Block, base: &str) {
     }
     let text = toml::to_string(&file).expect("a run file");
     let path = crate::root().join(base);
-    if let Err(error) = undertone_run::RunFile::parse(&text, &path, &[]) {
+    if let Err(error) = undertone_run_directory::config::RunConfig::parse(&text, &path, &[]) {
         panic!("{place}: {error}\n{text}");
     }
 }

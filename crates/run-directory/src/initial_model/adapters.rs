@@ -144,7 +144,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("words.txt");
         fs::write(&path, text).unwrap();
-        undertone_data::read_words(&path).unwrap()
+        undertone_vocabulary::parse_words(&path, &std::fs::read(&path).unwrap()).unwrap()
     }
 
     fn spec(lora: Option<&LoraSpec>) -> ModelSpec {

@@ -7,7 +7,7 @@ fn vocab(words: &str) -> Vocab {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("words.txt");
     std::fs::write(&path, words).unwrap();
-    undertone_data::read_words(&path).unwrap()
+    undertone_vocabulary::parse_words(&path, &std::fs::read(&path).unwrap()).unwrap()
 }
 
 fn words() -> Vocab {

@@ -6,10 +6,10 @@ use sha2::{Digest, Sha256};
 use undertone_coordinator::identity::ParameterCounts;
 use undertone_coordinator::plan::{Bounded, PrivacyPlan};
 use undertone_coordinator::task::{TaskFile, TaskPurpose};
-use undertone_vocabulary::record_of;
 use undertone_mechanisms::{Mechanism, Strategy};
 use undertone_present::numbers::hex;
 use undertone_text::Vocab;
+use undertone_vocabulary::record_of;
 
 use crate::error::{DirectoryError, Result};
 use crate::files::names::MECHANISM_FILE;

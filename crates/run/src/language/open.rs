@@ -15,12 +15,12 @@ use super::special_tokens::{self, SpecialTokens};
 use crate::checkpoint::{self, Checkpoint};
 use crate::driver::workspace::RunDirectory;
 use crate::error::{Result, RunError};
+use crate::run_file::vocabulary_of;
 use undertone_run_directory::files::names::{CONFIG_FILE, MODEL_FILE, TOKENIZER_FILE};
 use undertone_run_directory::files::{self, vocabulary_file};
 use undertone_run_directory::initial_model::huggingface::{self, Weights};
 use undertone_run_directory::initial_model::{self, Description, GPT2_CONFIG};
 use undertone_run_directory::plan_inputs::trained_model;
-use crate::run_file::vocabulary_of;
 
 /// The kind of folder that a model came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

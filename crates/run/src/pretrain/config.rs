@@ -152,6 +152,7 @@ learning_rate = 0.1
 
     fn check(change: &str, expected: &str) {
         let result = parse_as::<PretrainConfig>(SMALL, Path::new("p.toml"), &[change.parse().unwrap()])
+            .map_err(RunError::from)
             .and_then(|config| config.validate());
         let message = result.unwrap_err().to_string();
         assert!(message.contains(expected), "{change}: {message}");

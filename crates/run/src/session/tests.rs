@@ -6,6 +6,7 @@ mod stops;
 
 use std::fs;
 use std::path::Path;
+use undertone_run_directory::error::DirectoryError;
 
 use tempfile::TempDir;
 use undertone_models::ExternalTensor;
@@ -395,7 +396,7 @@ fn a_folder_of_other_settings_or_people_is_not_resumed() {
     drop(held);
     assert!(matches!(
         create(out.path(), ELS, false),
-        Err(RunError::RunExists { .. })
+        Err(RunError::Directory(DirectoryError::RunExists { .. }))
     ));
     create(out.path(), ELS, true).unwrap();
 }

@@ -1,10 +1,11 @@
 //! One order of held-out users per corpus: evaluations of a run and of other runs, their samples and their standard errors.
 
 use std::path::Path;
+use undertone_text::EosTargets;
 
 use undertone_run::pretrain::{PretrainFile, pretrain};
 use undertone_run::{RunFile, Silent, Summary};
-use undertone_run_directory::config::{EosTargets, EvaluationSplit};
+use undertone_run_directory::config::EvaluationSplit;
 use undertone_run_directory::metrics::{EvaluationRecord, Metrics};
 
 use crate::support::{changed, config, holds, options, problems};

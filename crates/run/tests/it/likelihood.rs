@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::path::Path;
+use undertone_run_directory::config::RunConfig;
 
 use undertone_data::{Vocab, VocabProvenance};
 use undertone_run::RunFile;
@@ -19,7 +20,7 @@ user_update = { algorithm = "fedavg", batch_size = 4, learning_rate = 1.0 }
 "#;
 
 fn tiny() -> Likelihood {
-    let config = RunFile::parse(RUN, "tiny.toml".as_ref(), &[]).unwrap();
+    let config = RunConfig::parse(RUN, "tiny.toml".as_ref(), &[]).unwrap();
     Likelihood::initial(&RunFile::new(config, "."), &vocab(9)).unwrap()
 }
 
@@ -84,7 +85,7 @@ fn unusable_candidates_and_references_are_refused_by_name() {
             "{error}"
         );
     }
-    let config = RunFile::parse(RUN, "tiny.toml".as_ref(), &[]).unwrap();
+    let config = RunConfig::parse(RUN, "tiny.toml".as_ref(), &[]).unwrap();
     let missing = Path::new("nowhere/model.safetensors");
     let error = Likelihood::of_file(&config.task.model, missing, &vocab(9))
         .unwrap_err()

@@ -99,7 +99,7 @@ fn verification_finds_a_changed_machine() {
 fn what_a_gpu_does_not_train_is_refused_by_its_key() {
     let refusal = |changes: &[&str]| {
         parsed(changes)
-            .and_then(|config| config.validate())
+            .and_then(|config| Ok(config.validate()?))
             .unwrap_err()
             .to_string()
     };

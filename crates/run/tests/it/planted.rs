@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use undertone_run_directory::config::RunConfig;
 use undertone_run_directory::session_config::SessionConfig;
 use undertone_run_directory::sweep_statement::{Score, SweepStatement};
 
@@ -82,7 +83,7 @@ impl House {
             user_update = { algorithm = 'fedavg', batch_size = 4, learning_rate = 0.5 }\nclip = { kind = 'flat', norm = 0.3 }\n\
             privacy = { noise_multiplier = 2.0, delta = 1e-5 }\n";
         let changes = crate::support::overrides(changes);
-        let config = RunFile::parse(BASE, Path::new("run.toml"), &changes).expect("a configuration");
+        let config = RunConfig::parse(BASE, Path::new("run.toml"), &changes).expect("a configuration");
         RunFile::new(config, &self.path)
     }
 

@@ -171,7 +171,7 @@ fn text(name: &str, words: &str, more: &str) -> String {
 }
 
 fn run(folder: &Path, text: &str) -> Result<Summary, RunError> {
-    let config = RunFile::parse(text, "run.toml".as_ref(), &[])?;
+    let config = RunConfig::parse(text, "run.toml".as_ref(), &[])?;
     undertone_run::train(&RunFile::new(config, folder), &options(folder), &Silent)
 }
 

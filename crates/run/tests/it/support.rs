@@ -41,7 +41,7 @@ pub(crate) fn overrides(changes: &[&str]) -> Vec<Override> {
 
 /// The base run file with `key=value` changes, or its refusal.
 pub(crate) fn parsed(changes: &[&str]) -> Result<RunConfig, RunError> {
-    RunFile::parse(BASE, "test.toml".as_ref(), &overrides(changes))
+    Ok(RunConfig::parse(BASE, "test.toml".as_ref(), &overrides(changes))?)
 }
 
 pub(crate) fn config(changes: &[&str]) -> RunConfig {

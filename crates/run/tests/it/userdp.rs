@@ -30,7 +30,7 @@ fn public(base: &[&str], more: &[&str]) -> RunConfig {
     let text = BASE.replace("privacy = { noise_multiplier = 2.0, delta = 1e-5 }", "");
     let mut changes = [base, more].concat();
     changes.retain(|change| !change.starts_with("privacy"));
-    RunFile::parse(&text, "test.toml".as_ref(), &overrides(&changes)).expect("a configuration")
+    RunConfig::parse(&text, "test.toml".as_ref(), &overrides(&changes)).expect("a configuration")
 }
 
 impl Start {

@@ -7,7 +7,7 @@ use undertone_run_directory::replays::{Battery, PopulationMode, Replay};
 
 use undertone_run::replay::{ReplayOptions, replay};
 use undertone_run::{RunFile, RunOptions, Silent, train};
-use undertone_run_directory::config::Override;
+use undertone_run_directory::config::{Override, RunConfig};
 
 const BASE: &str = r#"
 name = "audited"
@@ -40,7 +40,7 @@ pub(crate) const SECURE: &[&str] = &[
 /// The run file with these changes.
 pub(crate) fn file(changes: &[&str]) -> RunFile {
     let changes: Vec<Override> = changes.iter().map(|change| change.parse().unwrap()).collect();
-    let config = RunFile::parse(BASE, "audited.toml".as_ref(), &changes).unwrap();
+    let config = RunConfig::parse(BASE, "audited.toml".as_ref(), &changes).unwrap();
     RunFile::new(config, ".")
 }
 

@@ -9,9 +9,9 @@ use undertone_coordinator::account::Account;
 use undertone_coordinator::adaptive_clip::AdaptiveClip;
 use undertone_coordinator::plan::Spending;
 use undertone_coordinator::record::LedgerEntry;
-use undertone_text::Vocab;
 use undertone_present::numbers::hex;
 use undertone_settings::Algorithm;
+use undertone_text::Vocab;
 
 use super::mechanism::keys_of;
 use super::same::exactly;

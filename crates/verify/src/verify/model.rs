@@ -4,8 +4,8 @@ use undertone_coordinator::identity::ModelIdentity;
 use undertone_coordinator::outlet;
 use undertone_coordinator::record::PrivacyReport;
 use undertone_coordinator::trainings::Training;
-use undertone_text::{Vocab, VocabProvenance};
 use undertone_models::weights;
+use undertone_text::{Vocab, VocabProvenance};
 
 use super::same::exactly;
 use super::{Check, Run};

@@ -196,7 +196,7 @@ fn simulated(sizes: &Sizes, task: &Task, source: &SyntheticSource, users: u64) -
          checkpoint = {{ every = 100 }}\n",
         one.tables()
     );
-    let config = RunFile::parse(&text, Path::new("bench.toml"), &[])?;
+    let config = RunConfig::parse(&text, Path::new("bench.toml"), &[])?;
     let options = RunOptions {
         out: folder.path().to_owned(),
         threads: physical::cores(),

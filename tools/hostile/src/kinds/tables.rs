@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use undertone_data::{
-    Corpus, EosTargets, GroupOptions, Grouped, ImportOptions, NoProgress, Split,
-    StreamOptions, WordCounts, WordRule, group, import,
+    Corpus, EosTargets, GroupOptions, Grouped, ImportOptions, NoProgress, Split, StreamOptions, WordCounts,
+    WordRule, group, import,
 };
 use undertone_run::Silent;
 use undertone_run_directory::config::EvaluationSplit;

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
 use undertone_data::{Examples, SqliteSource, WordRule};
-use undertone_vocabulary::record_of;
 use undertone_settings::{
     CorpusSpec, CsvSource, Dialect, GroupedSource, SourceSpec, SplitSpec, SyntheticSource, TableSource,
     TimePoint, TimeUnit, VocabularySpec,
 };
 use undertone_vocabulary::FileRecord;
+use undertone_vocabulary::record_of;
 
 use crate::commands::parsed_file;
 

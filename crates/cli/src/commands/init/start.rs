@@ -6,10 +6,10 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use serde::Serialize;
 use undertone_data::WordRule;
-use undertone_vocabulary::record_of;
 use undertone_run::pretrain::{PretrainConfig, PretrainFile};
 use undertone_run_directory::config::parse_as;
 use undertone_run_directory::initial_model;
+use undertone_vocabulary::record_of;
 
 use super::ask::kind;
 use super::text::quoted;

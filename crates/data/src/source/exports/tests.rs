@@ -10,10 +10,10 @@ use super::testing::Export;
 use super::{ExportKind, ExportSource};
 use crate::columns::{Columns, Keys};
 use crate::import::{ImportOptions, ImportSummary, import, import_export};
-use undertone_vocabulary::not_private;
 use crate::progress::NoProgress;
 use crate::source::parquet;
 use undertone_settings::{SourceSpec, SplitSpec};
+use undertone_vocabulary::not_private;
 
 const DAY: &str = r#"[
     {"type": "message", "user": "U2", "text": "second", "ts": "1717588801.0"},

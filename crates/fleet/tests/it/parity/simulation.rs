@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
+use undertone_run_directory::config::RunConfig;
 
 use undertone_coordinator::participation::{ParticipantId, ParticipationKey};
 use undertone_coordinator::random::Randomness;
@@ -113,7 +114,7 @@ impl Simulation {
              checkpoint = {{ every = 1 }}\n",
             case.tables()
         );
-        let config = RunFile::parse(&text, "parity.toml".as_ref(), &[]).unwrap();
+        let config = RunConfig::parse(&text, "parity.toml".as_ref(), &[]).unwrap();
         let corpus = Corpus::open(
             &config.data,
             folder.path(),

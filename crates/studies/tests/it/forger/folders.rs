@@ -10,7 +10,7 @@ use undertone_audit::record::of_replay;
 use undertone_data::{Corpus, MemoryTable, NoProgress};
 use undertone_run::session::{Round, Session};
 use undertone_run::{RunFile, RunOptions, Silent, train};
-use undertone_run_directory::config::Override;
+use undertone_run_directory::config::{Override, RunConfig};
 use undertone_run_directory::plan_inputs::config_digest;
 use undertone_settings::{MemorySource, SourceSpec};
 use undertone_studies::sweep::Sweep;
@@ -121,7 +121,7 @@ pub(crate) fn make(kind: Kind, out: &Path) -> PathBuf {
 
 fn file(changes: &[&str], out: &Path) -> RunFile {
     let changes: Vec<Override> = changes.iter().map(|change| change.parse().unwrap()).collect();
-    let config = RunFile::parse(BASE, Path::new("kept.toml"), &changes).unwrap();
+    let config = RunConfig::parse(BASE, Path::new("kept.toml"), &changes).unwrap();
     RunFile::new(config, out)
 }
 

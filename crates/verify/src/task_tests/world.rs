@@ -99,7 +99,8 @@ impl World {
             .iter()
             .map(|(key, value)| format!("{key}={value}").parse().unwrap())
             .collect();
-        let file: TaskFile = undertone_run_directory::config::parse_as(text, Path::new("task.toml"), &overrides).unwrap();
+        let file: TaskFile =
+            undertone_run_directory::config::parse_as(text, Path::new("task.toml"), &overrides).unwrap();
         let seeding = match file.seed {
             Some(_) => Seeding::ParityTest,
             None => Seeding::Refused,

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::world::{Made, PLAIN, SECURE, World};
-use super::{Path, exported, verified};
+use super::{exported, verified};
+use std::path::Path;
 use undertone_coordinator::record::EndReason;
 use undertone_present::numbers::hex;
 

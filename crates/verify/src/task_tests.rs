@@ -3,14 +3,19 @@
 mod forge;
 mod world;
 
+use std::path::{Path, PathBuf};
+use undertone_run_directory::error::DirectoryError;
+
 use sha2::Digest;
 use tempfile::TempDir;
 use undertone_coordinator::record::{EndReason, PrivacyReport};
 use undertone_coordinator::task::TaskPurpose;
 
 use self::world::{EVALUATION, Made, PLAIN, SECURE, World};
-use super::*;
 use crate::verify::{Verification, verify};
+use undertone_coordinator::task::Seeding;
+use undertone_run_directory::config::RunConfig;
+use undertone_run_directory::task::{parse, text as text_of};
 
 fn problems(verification: &Verification) -> Vec<String> {
     let checks = verification.checks.iter();
@@ -259,11 +264,11 @@ fn an_export_appears_whole_or_not_at_all() {
 fn the_text_of_a_task_reads_back_with_all_its_settings() {
     for text in [PLAIN, SECURE, EVALUATION] {
         let file = parse(text, Path::new("task.toml"), Seeding::Refused).unwrap();
-        let written = super::text(&file).unwrap();
+        let written = text_of(&file).unwrap();
         let again = parse(&written, Path::new("task.toml"), Seeding::Refused).unwrap();
         assert_eq!(again, file);
         assert_eq!(again.canonical().unwrap(), file.canonical().unwrap());
-        assert_eq!(super::text(&again).unwrap(), written);
+        assert_eq!(text_of(&again).unwrap(), written);
     }
     let syntax = parse("name = 3", Path::new("task.toml"), Seeding::Refused);
     let error = syntax.unwrap_err().to_string();
@@ -276,7 +281,7 @@ fn a_run_refuses_devices_that_check_in() {
                 model = { family = \"dplm\", embed = 4, hidden = 6 }\n\
                 cohort = { sampling = \"check_in\", users_per_round = 10, population = 60 }\n\
                 user_update = { batch_size = 4, learning_rate = 0.5 }\n";
-    let error = crate::run_file::RunFile::parse(text, Path::new("run.toml"), &[])
+    let error = RunConfig::parse(text, Path::new("run.toml"), &[])
         .unwrap_err()
         .to_string();
     assert!(
