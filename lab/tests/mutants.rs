@@ -15,8 +15,8 @@ use std::time::Instant;
 
 use serde::Deserialize;
 use undertone_coordinator::random::Randomness;
-use undertone_run_directory::replays::{Battery, PopulationMode};
 use undertone_run::{Silent, train};
+use undertone_run_directory::replays::{Battery, PopulationMode};
 use undertone_studies::audit::lane::{self, LaneInputs, Size};
 use undertone_studies::audit::noise::NoiseTests;
 

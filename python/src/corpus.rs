@@ -9,7 +9,7 @@ use undertone_run::RunError;
 use undertone_run_directory::config::settings_from_value;
 use undertone_settings::{CorpusSpec, SourceSpec};
 
-use crate::run_error::{of_data, of_run};
+use crate::run_error::{of_directory, of_run, of_setting};
 use crate::table::stream_of;
 use crate::watched::watched;
 
@@ -77,8 +77,8 @@ pub(crate) fn _corpus(
 ) -> PyResult<PyCorpus> {
     let value = serde_json::from_str(settings)
         .map_err(|error| crate::error::UndertoneError::new_err(format!("settings: {error}")))?;
-    let mut spec: CorpusSpec = settings_from_value(value, "data").map_err(|error| of_run(&error))?;
-    spec.validate().map_err(|error| of_data(&error))?;
+    let mut spec: CorpusSpec = settings_from_value(value, "data").map_err(|error| of_directory(&error))?;
+    spec.validate().map_err(|error| of_setting(&error))?;
     let reader = stream_of(table)?;
     let done = watched(py, None, None, move |watch, _| {
         let SourceSpec::Memory(source) = &spec.source else {

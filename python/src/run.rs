@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use undertone_run_directory::error::DirectoryError;
 use undertone_run_directory::session_config::SessionConfig;
 
 use pyo3::exceptions::PyValueError;
@@ -9,14 +10,14 @@ use pyo3::prelude::*;
 use serde_json::{Value, json};
 use undertone_present::numbers::epsilon_delta;
 use undertone_report::ReportError;
-use undertone_run_directory::config::Override;
-use undertone_run::{RunError, RunFile, RunOptions, checkpoint};
 use undertone_run::export::{ExportOptions, Layout};
+use undertone_run::{RunError, RunFile, RunOptions, checkpoint};
+use undertone_run_directory::config::{Override, RunConfig};
 use undertone_run_directory::{files, manifest};
 
 use crate::corpus::{PyCorpus, text_of};
 use crate::error::UndertoneError;
-use crate::run_error::{of_report, of_run};
+use crate::run_error::{of_directory, of_report, of_run};
 use crate::watched::watched;
 
 /// The run of a configuration, which is the JSON or the text of a run file, or its path, by `form`.
@@ -28,7 +29,7 @@ fn run_file(form: &str, config: &str, overrides: &[Override]) -> Result<RunFile,
             Ok(RunFile::new(config, "."))
         }
         _ => {
-            let value = serde_json::from_str(config).map_err(|error| RunError::Config {
+            let value = serde_json::from_str(config).map_err(|error| DirectoryError::Config {
                 message: error.to_string(),
             })?;
             RunFile::from_value(value, ".", overrides)
@@ -61,7 +62,7 @@ pub(crate) fn _train(
         .map(|(key, value)| Override::from_value(&key, value));
     let changes: Vec<Override> = changes
         .collect::<Result<_, _>>()
-        .map_err(|error| of_run(&error))?;
+        .map_err(|error| of_directory(&error))?;
     let mut file = run_file(form, config, &changes).map_err(|error| of_run(&error))?;
     if let Some(corpus) = corpus {
         let corpus = corpus.get().corpus.clone();
@@ -98,7 +99,7 @@ pub(crate) fn _read_run(py: Python<'_>, path: PathBuf) -> PyResult<String> {
         if let Some(session) = session_data(&path)? {
             return text_of(&session);
         }
-        let run = undertone_run_directory::read::read(&path).map_err(|error| of_run(&error))?;
+        let run = undertone_run_directory::read::read(&path).map_err(|error| of_directory(&error))?;
         text_of(&json!({
             "config": run.config,
             "start": run.start,
@@ -112,7 +113,7 @@ pub(crate) fn _read_run(py: Python<'_>, path: PathBuf) -> PyResult<String> {
 
 /// The data of the folder of a session as JSON. It has no metrics, since another program trains the model.
 fn session_data(path: &Path) -> PyResult<Option<Value>> {
-    let read = |name: &str| files::read_text(&path.join(name)).map_err(|error| of_run(&error));
+    let read = |name: &str| files::read_text(&path.join(name)).map_err(|error| of_directory(&error));
     let Ok(config) = read("config.toml") else {
         return Ok(None);
     };
@@ -142,14 +143,14 @@ fn session_data(path: &Path) -> PyResult<Option<Value>> {
 pub(crate) fn _read_ledger(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     py.detach(|| {
         let path = path.join("ledger.jsonl");
-        let text = files::read_text(&path).map_err(|error| of_run(&error))?;
+        let text = files::read_text(&path).map_err(|error| of_directory(&error))?;
         let lines: Vec<&str> = text
             .split_inclusive('\n')
             .filter(|line| line.ends_with('\n'))
             .collect();
         for (line, number) in lines.iter().zip(1..) {
             serde_json::from_str::<Value>(line).map_err(|error| {
-                of_run(&RunError::Line {
+                of_directory(&DirectoryError::Line {
                     file: path.clone(),
                     line: number,
                     expected: "an entry of a ledger",
@@ -165,7 +166,7 @@ pub(crate) fn _read_ledger(py: Python<'_>, path: PathBuf) -> PyResult<String> {
 #[pyfunction]
 pub(crate) fn _verify(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     py.detach(|| {
-        let verification = undertone_verify::verify(&path).map_err(|error| of_run(&error))?;
+        let verification = undertone_verify::verify(&path).map_err(|error| of_directory(&error))?;
         text_of(&json!({ "holds": verification.holds(), "verification": verification }))
     })
 }
@@ -214,7 +215,7 @@ pub(crate) fn _publish(py: Python<'_>, path: PathBuf, folder: PathBuf) -> PyResu
         let published = undertone_verify::publish(&path, &folder);
         published
             .map(|published| published.folder)
-            .map_err(|error| of_run(&error))
+            .map_err(|error| of_directory(&error))
     })
 }
 

@@ -9,10 +9,12 @@ use undertone_coordinator::CoordinatorError;
 use undertone_data::DataError;
 use undertone_report::ReportError;
 use undertone_run::RunError;
+use undertone_run_directory::error::DirectoryError;
 use undertone_secagg::SecAggError;
+use undertone_settings::SettingsError;
 use undertone_vocabulary::VocabularyError;
 
-use crate::error::{Failure, UndertoneError, with_kind};
+use crate::error::{Failure, UndertoneError, named_kind, with_kind};
 
 pyo3::create_exception!(
     undertone_dp,
@@ -76,13 +78,22 @@ pyo3::create_exception!(
 /// The exception of a run's error.
 pub(crate) fn of_run(error: &RunError) -> PyErr {
     match error {
-        RunError::Io { path, source, .. } => of_file(error, path, source),
         RunError::Data(error) => of_data(error),
-        RunError::Vocabulary(error) => of_vocabulary(error),
+        RunError::Directory(error) => of_directory(error),
         RunError::Coordinator(error) => of_coordinator(error),
-        RunError::ConfigSyntax { .. } | RunError::Config { .. } | RunError::Override { .. } => {
-            with_kind(ConfigFailure::new_err(error.to_string()), error)
-        }
+        _ => with_kind(RunFailure::new_err(error.to_string()), error),
+    }
+}
+
+/// The exception of an error of a run directory.
+pub(crate) fn of_directory(error: &DirectoryError) -> PyErr {
+    match error {
+        DirectoryError::Io { path, source, .. } => of_file(error, path, source),
+        DirectoryError::Vocabulary(error) => of_vocabulary(error),
+        DirectoryError::Coordinator(error) => of_coordinator(error),
+        DirectoryError::ConfigSyntax { .. }
+        | DirectoryError::Config { .. }
+        | DirectoryError::Override { .. } => with_kind(ConfigFailure::new_err(error.to_string()), error),
         _ => with_kind(RunFailure::new_err(error.to_string()), error),
     }
 }
@@ -101,13 +112,14 @@ pub(crate) fn of_data(error: &DataError) -> PyErr {
 
 fn of_vocabulary(error: &VocabularyError) -> PyErr {
     match error {
-        VocabularyError::InvalidSetting { .. } => with_kind(ConfigFailure::new_err(error.to_string()), error),
+        VocabularyError::Io { path, source, .. } => of_file(error, path, source),
+        VocabularyError::Setting(error) => of_setting(error),
         VocabularyError::Accounting(error) => Failure::from(error.clone()).into(),
         _ => with_kind(DataFailure::new_err(error.to_string()), error),
     }
 }
 
-fn of_setting(error: &SettingsError) -> PyErr {
+pub(crate) fn of_setting(error: &SettingsError) -> PyErr {
     let kind = match error {
         SettingsError::Invalid { .. } => "invalid-setting",
         SettingsError::Missing { .. } => "missing-setting",

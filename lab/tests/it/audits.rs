@@ -1,5 +1,6 @@
 //! The run files of the notebook `audits.md`.
 
+use undertone_run_directory::config::RunConfig;
 use std::path::Path;
 
 use undertone_run::RunFile;

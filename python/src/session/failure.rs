@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use undertone_coordinator::CoordinatorError;
 use undertone_run::RunError;
+use undertone_run_directory::error::DirectoryError;
 
 use crate::error::{Failure, UndertoneError, with_kind};
 use crate::run_error::of_run;
@@ -52,7 +53,8 @@ pyo3::create_exception!(
 );
 
 /// The exception of an error of a run: of the session, or of what it was given.
-pub(crate) fn raised(error: RunError) -> PyErr {
+pub(crate) fn raised(error: impl Into<RunError>) -> PyErr {
+    let error = error.into();
     let message = error.to_string();
     match error {
         RunError::Unit { .. } | RunError::Stranger { .. } => {
@@ -72,12 +74,15 @@ pub(crate) fn raised(error: RunError) -> PyErr {
             | CoordinatorError::ConfigCombination { .. }
             | CoordinatorError::ConfigConflict { .. },
         )
-        | RunError::Io { .. }
         | RunError::Data(_)
-        | RunError::Vocabulary(_)
-        | RunError::ConfigSyntax { .. }
-        | RunError::Config { .. }
-        | RunError::Override { .. } => of_run(&error),
+        | RunError::Directory(
+            DirectoryError::Io { .. }
+            | DirectoryError::Vocabulary(_)
+            | DirectoryError::ConfigSyntax { .. }
+            | DirectoryError::Config { .. }
+            | DirectoryError::Override { .. },
+        ) => of_run(&error),
+        RunError::Directory(error) => with_kind(SessionError::new_err(message), &error),
         RunError::Coordinator(error) => with_kind(SessionError::new_err(message), &error),
         error => with_kind(SessionError::new_err(message), &error),
     }

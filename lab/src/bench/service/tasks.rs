@@ -155,7 +155,8 @@ impl Task {
     }
 
     fn file(&self) -> anyhow::Result<TaskFile> {
-        let file = undertone_run_directory::task::parse(&self.text(), Path::new("bench.toml"), Seeding::Refused);
+        let file =
+            undertone_run_directory::task::parse(&self.text(), Path::new("bench.toml"), Seeding::Refused);
         file.context("the task of the benchmark")
     }
 

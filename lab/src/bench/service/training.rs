@@ -1,5 +1,6 @@
 //! Real training through the service, beside a simulated round of the same users.
 
+use undertone_run_directory::config::RunConfig;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;

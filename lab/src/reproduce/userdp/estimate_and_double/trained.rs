@@ -4,10 +4,10 @@ use std::path::Path;
 
 use undertone_coordinator::random::Randomness;
 use undertone_data::{Corpus, NoProgress, Split};
+use undertone_run::pretrain::{PretrainFile, pretrain};
 use undertone_run::{RunFile, RunOptions, Silent};
 use undertone_run_directory::files::names::MODEL_FILE;
 use undertone_run_directory::initial_model::starting_parameters;
-use undertone_run::pretrain::{PretrainFile, pretrain};
 use undertone_studies::advise::probe::Probe;
 
 use crate::reproduce::{Conditions, ReproduceError};
@@ -130,7 +130,8 @@ impl Measured {
             model.as_ref(),
             corpus.vocab(),
             &randomness,
-        )?;
+        )
+        .map_err(undertone_run::RunError::from)?;
         let users = corpus.partition(Split::Train);
         let mut probe = Probe::new(model.as_ref(), &parameters, &users, PROBED, &randomness, threads)?;
         let norms = (0..=largest.ilog2())
