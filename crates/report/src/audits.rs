@@ -17,7 +17,7 @@ pub(super) struct Audits {
 }
 
 impl Audits {
-    /// Those in the directory of a run.
+    /// The audits in the directory of a run.
     pub(super) fn beside(run: &RunData) -> Result<Self> {
         Ok(Self {
             record: undertone_audit::read(&run.directory)?,

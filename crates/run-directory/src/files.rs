@@ -473,6 +473,8 @@ fn temporary_for(path: &Path, mode: u32) -> Result<tempfile::NamedTempFile> {
         .map_err(|source| DirectoryError::io("write", path, source))
 }
 
+/// The folder of a file, `.` for a name alone.
+#[must_use]
 pub fn folder_of(path: &Path) -> &Path {
     path.parent()
         .filter(|parent| !parent.as_os_str().is_empty())

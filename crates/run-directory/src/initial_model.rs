@@ -113,7 +113,7 @@ pub fn trained_on(file: &Path) -> Result<Vec<Training>> {
 ///
 /// # Errors
 /// The errors of [`trained_on`].
-pub fn words_are_of_people(file: &Path, vocab: &Vocab) -> Result<bool> {
+pub(crate) fn words_are_of_people(file: &Path, vocab: &Vocab) -> Result<bool> {
     let description = file::description_at(file)?;
     Ok(description.is_some_and(|own| own.is_of_people(vocab)))
 }

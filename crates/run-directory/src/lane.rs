@@ -109,7 +109,7 @@ impl LaneRecord {
     }
 
     /// Number of columns of bits.
-    pub fn bit_columns(&self) -> usize {
+    pub(crate) fn bit_columns(&self) -> usize {
         let both = self.canaries.saturating_add(self.noise_probe) as usize;
         self.bits.map_or(0, |_| both)
     }
@@ -124,6 +124,7 @@ impl LaneRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coins {
+    /// `undertone.coins/1`.
     pub schema: String,
     /// The key of all draws of the canaries; `None` where they follow from the seed of the run.
     pub key: Option<[u8; 32]>,
@@ -132,8 +133,11 @@ pub struct Coins {
 }
 
 impl Coins {
+    /// The version of `coins.json`.
     pub const SCHEMA: &str = "undertone.coins/1";
 
+    /// The coins; `None` where a letter is no digit of one.
+    #[must_use]
     pub fn bits(&self) -> Option<Vec<bool>> {
         let bit = |digit| match digit {
             b'0' => Some(false),

@@ -107,7 +107,7 @@ fn genesis_with(folder: &Path, vocabulary: &[u8]) -> Result<String> {
 }
 
 /// The start of a ledger.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 pub struct First {
     /// The digest that it follows.
     previous_sha256: String,

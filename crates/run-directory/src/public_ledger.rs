@@ -205,6 +205,10 @@ impl PublicEntry {
 ///
 /// PRIVACY: the key is drawn for the publication and kept nowhere. So nobody can join two publications of a run, or a publication and
 /// the ledger that it was made from, by the names.
+#[expect(
+    missing_debug_implementations,
+    reason = "PRIVACY: the salt joins the names of a publication with people"
+)]
 pub struct Names(Salt);
 
 impl Names {

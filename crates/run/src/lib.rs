@@ -4,25 +4,19 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`config`] | the run file |
+//! | [`RunFile`] | a run file with its folder and its corpus |
 //! | [`train`], [`RunOptions`], [`Observer`] | a run from its file to its directory, and its observer |
-//! | [`verify`] | the claims of a directory, made again from its files |
-//! | [`session`], [`session_config`] | a training whose updates another program computes, and its settings |
+//! | [`session`] | a training whose updates another program computes |
 //! | [`source`] | the sums of a run: cores, processes, simulated secure sums |
 //! | [`checkpoint`] | the state between two rounds |
-//! | [`ledger`], [`metrics`], [`manifest`] | the files of a run directory |
-//! | [`files`] | how these files are opened and written |
-//! | [`read`] | a run directory for reports |
-//! | [`initial_model`], [`pretrain`] | parameters to start from, and training on public text |
+//! | [`pretrain`] | training on public text |
 //! | [`evaluate()`](evaluate()), [`evaluate`](mod@evaluate) | the predictions of a model on held-out users |
 //! | [`personalize`] | what the text of a user does to a trained model |
 //! | [`language`] | predictions and text of a trained model |
-//! | [`export`], [`publish`], [`public_ledger`] | a model for other programs, and a release for strangers with its ledger |
-//! | [`privacy_page`] | the privacy report as Markdown |
-//! | [`audit`], [`membership`], [`likelihood`], [`replay`], [`replays`] | the record of an audit, attacks on a model, the replay of rounds and its result |
-//! | [`sweep_statement`], [`sweep`] | the statement of a private sweep, and the measure of its candidates |
+//! | [`export`] | a model for other programs |
+//! | [`membership`], [`likelihood`], [`replay`] | attacks on a model, and the replay of rounds |
+//! | [`sweep`] | the measure of the candidates of a private sweep |
 //! | [`ranks`] | the processes of one run |
-//! | [`task`] | tasks of the federated service as files |
 //! | [`RunError`] | the errors, which name a file or a key |
 //!
 //! # Notes

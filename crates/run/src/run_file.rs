@@ -39,7 +39,7 @@ impl RunFile {
     /// The run on a corpus that is open already, such as that of a table in memory.
     ///
     /// # Errors
-    /// [`DirectoryError::Coordinator`] if the corpus was opened with other settings than `[data]`.
+    /// [`RunError::Coordinator`] if the corpus was opened with other settings than `[data]`.
     pub fn with_corpus(mut self, corpus: Corpus) -> Result<Self> {
         let named = &self.config.data;
         // A `config.toml` does not name a table by its rows.
@@ -54,7 +54,7 @@ impl RunFile {
     }
 
     /// The corpus that is open already.
-    pub fn corpus(&self) -> Option<&Corpus> {
+    pub(crate) fn corpus(&self) -> Option<&Corpus> {
         self.corpus.as_ref()
     }
 

@@ -92,3 +92,6 @@ pub fn verify(run_dir: &Path) -> Result<Verification, Error> {
 pub fn report(run_dir: &Path) -> Result<(), Error> {
     undertone_report::write(run_dir)
 }
+
+#[cfg(test)]
+mod tests;

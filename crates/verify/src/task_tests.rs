@@ -303,11 +303,11 @@ fn a_published_task_has_no_path_and_its_pseudonyms_are_those_of_one_publication(
     let (folder, path, _) = exported(&world.made(5, EndReason::Stopped));
     let task = std::fs::read(path.join("task.toml")).unwrap();
     let pseudonym = |number: u64| format!("{number:016x}").into_bytes();
-    let mut planted: Vec<Vec<u8>> = ["w0rds-of-ann", "st4rt", "/home/ann"]
+    let mut hidden: Vec<Vec<u8>> = ["w0rds-of-ann", "st4rt", "/home/ann"]
         .map(|path| path.as_bytes().to_vec())
         .into();
     for whole in ["/home/ann/w0rds-of-ann.txt", "/home/ann/st4rt.safetensors"] {
-        planted.push(undertone_present::numbers::hex(&sha2::Sha256::digest(whole)).into_bytes());
+        hidden.push(undertone_present::numbers::hex(&sha2::Sha256::digest(whole)).into_bytes());
     }
     let mut joined = std::collections::BTreeSet::new();
     for publication in ["one", "other"] {
@@ -319,13 +319,13 @@ fn a_published_task_has_no_path_and_its_pseudonyms_are_those_of_one_publication(
             let entry = entry.unwrap();
             let bytes = std::fs::read(entry.path()).unwrap();
             let private = (0..60).chain([980, 990]).map(pseudonym);
-            for form in planted.iter().cloned().chain(private) {
+            for form in hidden.iter().cloned().chain(private) {
                 let shown = String::from_utf8_lossy(&form).into_owned();
                 assert!(!holds(&bytes, &form), "{:?}: {shown}", entry.file_name());
             }
         }
         // Here the search finds them where they belong.
-        assert!(planted[..3].iter().all(|form| holds(&task, form)));
+        assert!(hidden[..3].iter().all(|form| holds(&task, form)));
         let ledger = std::fs::read(path.join("ledger.jsonl")).unwrap();
         assert!(holds(&ledger, &pseudonym(4)) && holds(&ledger, &pseudonym(990)));
         for line in std::fs::read_to_string(to.join("ledger.public.jsonl"))

@@ -39,6 +39,7 @@ pub fn public(text: &str, path: &Path) -> Result<String> {
 }
 
 /// A private key with a value.
+#[derive(Debug)]
 pub struct PrivatePart {
     /// The key, with dots.
     pub key: &'static str,

@@ -77,7 +77,7 @@ fn validate_engine(engine: EngineConfig, task: &TaskConfig) -> Result<()> {
 pub const MAX_CANARIES: u64 = 1 << 20;
 
 /// Max number of rounds that a run replays while it runs. Each takes less than 200 bytes of `replays.json`.
-pub const MAX_REPLAYS: u64 = 1 << 16;
+pub(crate) const MAX_REPLAYS: u64 = 1 << 16;
 
 /// Max number of examples of a canary under example-level sampling, as many as the accountant allows a user.
 const MAX_EXAMPLES: u32 = 1 << 16;

@@ -24,7 +24,19 @@ pub struct AdapterFolder {
     description: Option<Description>,
 }
 
+impl std::fmt::Debug for AdapterFolder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AdapterFolder")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
 impl AdapterFolder {
+    /// Reads the files of the folder.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Io`]; an error of the description.
     pub fn read(path: &Path) -> Result<Self> {
         let config = read_plain(&path.join(CONFIG_FILE), MAX_CONFIG)?;
         let file = path.join(MODEL_FILE);

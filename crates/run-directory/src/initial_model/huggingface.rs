@@ -20,7 +20,7 @@ pub const INDEX: &str = "model.safetensors.index.json";
 pub const LONGEST_CONTEXT: usize = 4096;
 
 /// The longest settings and index that are read: those of the largest public models have a few thousand bytes and a few million.
-pub const MAX_CONFIG: u64 = 1 << 20;
+pub(crate) const MAX_CONFIG: u64 = 1 << 20;
 const MAX_INDEX: u64 = 1 << 24;
 /// The longest header of a file of tensors, which is the limit of the library that reads them.
 const MAX_HEADER: u64 = 100_000_000;
@@ -33,6 +33,14 @@ pub struct Weights {
     shards: Vec<String>,
     index: Option<Index>,
     config: Config,
+}
+
+impl std::fmt::Debug for Weights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Weights")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The file of a model that a path means: a folder stands for its `model.safetensors`, or for its index.
@@ -83,6 +91,8 @@ impl Weights {
         })
     }
 
+    /// The settings of the model.
+    #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -133,7 +143,7 @@ impl Weights {
     }
 
     /// The parameters as a file in the layout of this program.
-    pub fn rewritten(&self, model: &Transformer) -> Result<Vec<u8>> {
+    pub(crate) fn rewritten(&self, model: &Transformer) -> Result<Vec<u8>> {
         Ok(weights::tensors_alone(model.layout(), &self.parameters(model)?)?)
     }
 }
@@ -181,6 +191,8 @@ pub fn is(path: &Path, bytes: &[u8]) -> Result<bool> {
     huggingface::is(bytes).map_err(|error| unusable(path, error))
 }
 
+/// The error of a file that holds no model of the run's kind.
+#[must_use]
 pub fn unusable(path: &Path, source: ModelError) -> DirectoryError {
     DirectoryError::InitialModel {
         path: path.to_owned(),

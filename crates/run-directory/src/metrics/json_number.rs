@@ -7,7 +7,7 @@ use serde::de::{Error, Visitor};
 use serde::{Deserializer, Serializer};
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
-pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     match value.is_finite() {
         true => serializer.serialize_f64(*value),
         false if value.is_nan() => serializer.serialize_str("nan"),
@@ -16,23 +16,23 @@ pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::
     }
 }
 
-pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     deserializer.deserialize_any(Number)
 }
 
 /// These texts for a number that may be missing.
-pub mod optional {
+pub(crate) mod optional {
     use serde::{Deserializer, Serializer};
 
     #[expect(clippy::ref_option, reason = "serde hands in a reference")]
-    pub fn serialize<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
         match value {
             Some(value) => super::serialize(value, serializer),
             None => serializer.serialize_none(),
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
         super::deserialize(deserializer).map(Some)
     }
 }

@@ -14,7 +14,7 @@ use undertone_audit::record::Control;
 use undertone_coordinator::cohorts::Cohorts;
 use undertone_coordinator::entropy::RoundEntropy;
 use undertone_coordinator::head::{CloseError, RunHead};
-use undertone_coordinator::participation::ParticipationKey;
+use undertone_coordinator::participation::{ParticipantId, ParticipationKey};
 use undertone_coordinator::plan::{Population, PrivacyPlan};
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry};
@@ -276,60 +276,33 @@ pub fn run(inputs: &LaneInputs<'_>, size: &Size, randomness: &Randomness) -> Res
     } = Planned::new(inputs, size)?;
     let rounds = usize::try_from(task.rounds)
         .map_err(|_| RunError::value("rounds", "a number that fits into memory", task.rounds))?;
-    let shared = size
-        .directions
-        .map_or(canaries, |coordinates| coordinates as usize);
-    let columns = shared + size.probes;
-    let definition = match plan.bounded() {
-        Some(bounded) => Some(Definition::new(bounded.mechanism().strategy(), rounds)?),
-        None => None,
-    };
-    let missing = || RunError::missing("clip.norm", "a clip norm");
-    let clip_norm = plan.round(0).clipping.bound().ok_or_else(missing)?;
-    let unit = match plan.estimator() {
-        Estimator::FixedDenominator { expected_weight } => clip_norm / expected_weight,
-        _ => {
-            return Err(RunError::value(
-                "estimator.kind",
-                "`fixed_denominator`",
-                "another average",
-            ));
-        }
-    };
-    let stated = plan.round(0).noise_std / unit / size.noise_factor();
+    let strategy = plan.bounded().map(|bounded| bounded.mechanism().strategy());
+    let definition = strategy
+        .map(|strategy| Definition::new(strategy, rounds))
+        .transpose()?;
     let told = size.control == Some(Control::PoissonCoins);
+    let independent = match told {
+        true => Some(Definition::new(&Strategy::Independent(IdentityMatrix), rounds)?),
+        false => None,
+    };
+    let known_rounds = definition.as_ref().or(independent.as_ref());
     let secret = match plan.bounded().is_none() && !told {
         true => Some(SecretCoins::poisson(SamplingProbability::new(
             plan.sampling_probability(),
         )?)),
         false => None,
     };
-    let mut coins_from = randomness.generator(Purpose::Audit, 0, 0);
-    let coins: Vec<bool> = (0..canaries).map(|_| coins_from.next_u32() & 1 == 1).collect();
+    let (clip_norm, unit) = units_of(&plan)?;
+    let stated = plan.round(0).noise_std / unit / size.noise_factor();
     let key = ParticipationKey::new(randomness);
-    let fresh_cohorts = || Cohorts::new(&task, &plan, &vec![1; canaries], &key);
-    let independent = match told {
-        true => Some(Definition::new(&Strategy::Independent(IdentityMatrix), rounds)?),
-        false => None,
-    };
-    let known_rounds = definition.as_ref().or(independent.as_ref());
+    let cohorts = || Cohorts::new(&task, &plan, &vec![1; canaries], &key);
     let interference = match size.directions {
         Some(coordinates) => {
-            if (canaries as u64).saturating_mul(coordinates) > MAX_SIGNS {
-                let expected = format!("at most {MAX_SIGNS} signs of all canaries together");
-                return Err(RunError::value("--directions", expected, coordinates));
-            }
+            check_signs(canaries, coordinates)?;
             let disturbance = match (known_rounds, secret) {
+                // The cohorts are drawn once more below, from the same randomness.
                 (Some(known), _) => {
-                    // The cohorts are drawn once more below, from the same randomness.
-                    let mut drawn: Vec<Vec<usize>> = vec![Vec::new(); canaries];
-                    let mut cohorts = fresh_cohorts()?;
-                    for round in 0..rounds {
-                        let cohort = cohorts.draw(round as u64, randomness)?;
-                        cohort.users.iter().for_each(|&canary| drawn[canary].push(round));
-                    }
-                    let signals = drawn.iter().map(|rounds| signal(known, rounds));
-                    disturbance(&signals.collect::<Result<Vec<_>, DirectoryError>>()?)
+                    disturbance_of_rounds(known, &drawn_by(cohorts()?, rounds, canaries, randomness)?)?
                 }
                 (None, Some(coins)) => disturbance_of_coins(coins, canaries, rounds),
                 (None, None) => f64::NAN,
@@ -338,130 +311,271 @@ pub fn run(inputs: &LaneInputs<'_>, size: &Size, randomness: &Randomness) -> Res
         }
         None => 1.0,
     };
-    // One sign per canary and coordinate: the direction has length 1 if each is divided by the root of their number.
-    let mut signs_from = randomness.generator(Purpose::Audit, 0, DIRECTIONS);
-    let signs: Vec<i8> = match size.directions {
-        Some(_) => (0..canaries * shared)
-            .map(|_| if signs_from.next_u32() & 1 == 1 { 1 } else { -1 })
-            .collect(),
-        None => Vec::new(),
-    };
-    let root = (shared as f64).sqrt();
-    let mut cohorts = fresh_cohorts()?;
-    let entropy_of = |round: u64| {
-        // A seeded run draws all of its noise from one key, and so does its rehearsal where no noise is kept over rounds.
-        let one_key = randomness.is_seeded() && definition.is_none();
-        let round = if one_key { 0 } else { round };
-        let mut bytes = [0; 32];
-        randomness
-            .generator(Purpose::Audit, round, 1)
-            .fill_bytes(&mut bytes);
-        RoundEntropy::fresh(bytes)
-    };
-    let mut head = RunHead::new(&task, plan, None, GENESIS, &entropy_of(0))?;
-    let mut released: Vec<f32> = Vec::with_capacity(rounds * columns);
-    let mut drawn: Vec<Vec<usize>> = vec![Vec::new(); canaries];
-    let mut cohort_sizes = Vec::with_capacity(rounds);
-    let mut update = vec![0.0f32; columns];
-    let mut entries = Vec::new();
-    for round in 0..rounds {
-        if round > 0 && round == rounds / 2 {
-            // A rehearsal resumes once, so that reuse across a resume shows.
-            head = resumed(&task, &head, &entries, &entropy_of(rounds as u64 + 1))?;
-        }
-        let cohort = cohorts.draw(round as u64, randomness)?;
-        let opened = head.open(None)?;
-        let sum = BoundedSum::new(opened.bound().clone());
-        for &canary in &cohort.users {
-            drawn[canary].push(round);
-            if coins[canary] {
-                // Twice the clip norm, so that the clipping is part of what is tested.
-                let entry = 2.0 * clip_norm;
-                match signs.get(canary * shared..(canary + 1) * shared) {
-                    Some(signs) => {
-                        for (value, sign) in update.iter_mut().zip(signs) {
-                            *value = (entry * f64::from(*sign) / root) as f32;
-                        }
-                        sum.add(&update, 1.0)?;
-                    }
-                    None => {
-                        update[canary] = entry as f32;
-                        sum.add(&update, 1.0)?;
-                        update[canary] = 0.0;
-                    }
-                }
-            }
-        }
-        cohort_sizes.push(cohort.users.len() as f64);
-        let gathered = Gathered {
-            sum: RoundSum::Users { sum, bits: None },
-            who: Participants {
-                names: cohort.pseudonyms,
-                ..Participants::default()
-            },
-            lane: None,
-            diagnostics: Diagnostics::default(),
-        };
-        let entropy = entropy_of(round as u64 + 1);
-        let next = head
-            .close(opened, gathered, &entropy, &mut |_| ())
-            .map_err(CloseError::why)?;
-        let average = next
-            .average
-            .ok_or_else(|| RunError::missing("release", "a release in each round"))?;
-        released.extend_from_slice(average.values());
-        if round < rounds / 2 {
-            entries.push(next.entry);
-        }
-        head = next.head;
-    }
-    let mut values = match &definition {
-        Some(definition) => definition.whiten(&released, columns)?,
-        None => released.iter().map(|&value| f64::from(value)).collect(),
-    };
-    drop(released);
-    for value in &mut values {
-        *value /= unit;
-    }
-    let split = |range: std::ops::Range<usize>, scale: f64| -> Vec<f64> {
-        let rows = values.chunks(columns);
-        rows.flat_map(|row| row[range.clone()].iter().map(move |value| value / scale))
-            .collect()
-    };
-    let probes = split(shared..columns, stated);
+    let cohorts = cohorts()?;
+    let rehearsal = Rehearsal::new(
+        size,
+        canaries,
+        (&task, rounds),
+        clip_norm,
+        randomness,
+        &definition,
+    );
+    let made = rehearsal.rounds(plan, cohorts)?;
+    let (columns, shared) = (rehearsal.columns(), rehearsal.shared);
+    let values = whitened(definition.as_ref(), &made.released, columns, unit)?;
+    let probes = of_columns(&values, columns, shared..columns, stated);
     let canary_values = match size.directions {
-        Some(_) => projected(&values, columns, &signs, shared),
-        None => split(0..canaries, 1.0),
+        Some(_) => projected(&values, columns, &rehearsal.signs, shared),
+        None => of_columns(&values, columns, 0..canaries, 1.0),
     };
     let (signals, matched) = match known_rounds {
-        Some(known) => matched_filters(known, &drawn, &canary_values)?,
+        Some(known) => matched_filters(known, &made.drawn, &canary_values)?,
         None => (Vec::new(), Vec::new()),
     };
     let known = match secret {
         Some(coins) => Rounds::Secret(coins),
-        None => Rounds::Known(&drawn),
+        None => Rounds::Known(&made.drawn),
     };
+    let factors = task.server.factors(task.rounds, task.rounds);
     let last =
         |factors: Vec<f64>| FinalModel::new(&factors, definition.as_ref(), known, &canary_values, canaries);
-    let final_model = task
-        .server
-        .factors(task.rounds, task.rounds)
-        .map(last)
-        .transpose()?;
+    let final_model = factors.map(last).transpose()?;
     Ok(Lane {
         claim,
         rounds,
         noise_multiplier: stated,
         secret,
-        coins,
+        coins: rehearsal.coins,
         signals,
         matched,
         canaries: canary_values,
         probes,
-        cohort_sizes,
+        cohort_sizes: made.cohort_sizes,
         final_model,
         interference,
     })
+}
+
+/// The clip norm of a canary, and the contribution of such a norm to an average.
+fn units_of(plan: &PrivacyPlan) -> Result<(f64, f64)> {
+    let missing = || RunError::missing("clip.norm", "a clip norm");
+    let clip_norm = plan.round(0).clipping.bound().ok_or_else(missing)?;
+    match plan.estimator() {
+        Estimator::FixedDenominator { expected_weight } => Ok((clip_norm, clip_norm / expected_weight)),
+        _ => Err(RunError::value(
+            "estimator.kind",
+            "`fixed_denominator`",
+            "another average",
+        )),
+    }
+}
+
+/// Refuses directions that take too much memory.
+fn check_signs(canaries: usize, coordinates: u64) -> Result<()> {
+    match (canaries as u64).saturating_mul(coordinates) <= MAX_SIGNS {
+        true => Ok(()),
+        false => {
+            let expected = format!("at most {MAX_SIGNS} signs of all canaries together");
+            Err(RunError::value("--directions", expected, coordinates))
+        }
+    }
+}
+
+/// The rounds of each canary in these cohorts.
+fn drawn_by(
+    mut cohorts: Cohorts,
+    rounds: usize,
+    canaries: usize,
+    randomness: &Randomness,
+) -> Result<Vec<Vec<usize>>> {
+    let mut drawn: Vec<Vec<usize>> = vec![Vec::new(); canaries];
+    for round in 0..rounds {
+        let cohort = cohorts.draw(round as u64, randomness)?;
+        cohort.users.iter().for_each(|&canary| drawn[canary].push(round));
+    }
+    Ok(drawn)
+}
+
+/// Factor of [`disturbance`] of canaries whose rounds are known.
+fn disturbance_of_rounds(known: &Definition, drawn: &[Vec<usize>]) -> Result<f64> {
+    let signals = drawn.iter().map(|rounds| signal(known, rounds));
+    Ok(disturbance(&signals.collect::<Result<Vec<_>, DirectoryError>>()?))
+}
+
+/// The canaries of a rehearsal, and the randomness of its rounds.
+struct Rehearsal<'a> {
+    task: &'a TaskConfig,
+    rounds: usize,
+    randomness: &'a Randomness,
+    /// `true` where all noise is drawn from one key.
+    one_key: bool,
+    clip_norm: f64,
+    /// `true` for a canary that is in.
+    coins: Vec<bool>,
+    /// Number of coordinates of the canaries: one for each, or those that all share.
+    shared: usize,
+    /// Number of coordinates without contributions.
+    probes: usize,
+    /// One sign per canary and coordinate, where canaries share their coordinates.
+    signs: Vec<i8>,
+}
+
+/// The releases of all rounds, and the canaries in them.
+struct Made {
+    /// One row of columns per round.
+    released: Vec<f32>,
+    /// The rounds of each canary.
+    drawn: Vec<Vec<usize>>,
+    cohort_sizes: Vec<f64>,
+}
+
+impl<'a> Rehearsal<'a> {
+    fn new(
+        size: &Size,
+        canaries: usize,
+        (task, rounds): (&'a TaskConfig, usize),
+        clip_norm: f64,
+        randomness: &'a Randomness,
+        definition: &Option<Definition>,
+    ) -> Self {
+        let shared = size
+            .directions
+            .map_or(canaries, |coordinates| coordinates as usize);
+        let bits = |number: usize, stream: u64| {
+            let mut generator = randomness.generator(Purpose::Audit, 0, stream);
+            (0..number).map(move |_| generator.next_u32() & 1 == 1)
+        };
+        let signs = size.directions.map_or(0, |_| canaries * shared);
+        Self {
+            task,
+            rounds,
+            randomness,
+            // A seeded run draws all of its noise from one key, and so does its rehearsal where no noise is kept over rounds.
+            one_key: randomness.is_seeded() && definition.is_none(),
+            clip_norm,
+            coins: bits(canaries, 0).collect(),
+            shared,
+            probes: size.probes,
+            signs: bits(signs, DIRECTIONS)
+                .map(|sign| if sign { 1 } else { -1 })
+                .collect(),
+        }
+    }
+
+    /// Number of released values per round.
+    fn columns(&self) -> usize {
+        self.shared + self.probes
+    }
+
+    fn entropy_of(&self, round: u64) -> RoundEntropy {
+        let round = if self.one_key { 0 } else { round };
+        let mut bytes = [0; 32];
+        let mut generator = self.randomness.generator(Purpose::Audit, round, 1);
+        generator.fill_bytes(&mut bytes);
+        RoundEntropy::fresh(bytes)
+    }
+
+    /// Opens and closes each round, with the canaries of its cohort that are in.
+    fn rounds(&self, plan: PrivacyPlan, mut cohorts: Cohorts) -> Result<Made> {
+        let mut head = RunHead::new(self.task, plan, None, GENESIS, &self.entropy_of(0))?;
+        let mut made = Made {
+            released: Vec::with_capacity(self.rounds * self.columns()),
+            drawn: vec![Vec::new(); self.coins.len()],
+            cohort_sizes: Vec::with_capacity(self.rounds),
+        };
+        let (mut update, mut entries) = (vec![0.0f32; self.columns()], Vec::new());
+        for round in 0..self.rounds {
+            if round > 0 && round == self.rounds / 2 {
+                // A rehearsal resumes once, so that reuse across a resume shows.
+                head = resumed(
+                    self.task,
+                    &head,
+                    &entries,
+                    &self.entropy_of(self.rounds as u64 + 1),
+                )?;
+            }
+            let cohort = cohorts.draw(round as u64, self.randomness)?;
+            let opened = head.open(None)?;
+            let sum = BoundedSum::new(opened.bound().clone());
+            for &canary in &cohort.users {
+                made.drawn[canary].push(round);
+                if self.coins[canary] {
+                    self.contribute(canary, &mut update, &sum)?;
+                }
+            }
+            made.cohort_sizes.push(cohort.users.len() as f64);
+            let entropy = self.entropy_of(round as u64 + 1);
+            let next = head
+                .close(opened, gathered(sum, cohort.pseudonyms), &entropy, &mut |_| ())
+                .map_err(CloseError::why)?;
+            let missing = || RunError::missing("release", "a release in each round");
+            let average = next.average.ok_or_else(missing)?;
+            made.released.extend_from_slice(average.values());
+            if round < self.rounds / 2 {
+                entries.push(next.entry);
+            }
+            head = next.head;
+        }
+        Ok(made)
+    }
+
+    /// Adds a canary with twice the clip norm, so that the clipping is part of what is tested.
+    fn contribute(&self, canary: usize, update: &mut [f32], sum: &BoundedSum) -> Result<()> {
+        let entry = 2.0 * self.clip_norm;
+        match self.signs.get(canary * self.shared..(canary + 1) * self.shared) {
+            Some(signs) => {
+                // The direction has length 1: each sign is divided by the root of their number.
+                let root = (self.shared as f64).sqrt();
+                for (value, sign) in update.iter_mut().zip(signs) {
+                    *value = (entry * f64::from(*sign) / root) as f32;
+                }
+                sum.add(update, 1.0)?;
+            }
+            None => {
+                update[canary] = entry as f32;
+                sum.add(update, 1.0)?;
+                update[canary] = 0.0;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The sum of a round and who is in it.
+fn gathered(sum: BoundedSum, names: Vec<ParticipantId>) -> Gathered {
+    Gathered {
+        sum: RoundSum::Users { sum, bits: None },
+        who: Participants {
+            names,
+            ..Participants::default()
+        },
+        lane: None,
+        diagnostics: Diagnostics::default(),
+    }
+}
+
+/// The whitened releases in units of a contribution, one row of columns per round.
+fn whitened(
+    definition: Option<&Definition>,
+    released: &[f32],
+    columns: usize,
+    unit: f64,
+) -> Result<Vec<f64>> {
+    let mut values = match definition {
+        Some(definition) => definition.whiten(released, columns)?,
+        None => released.iter().map(|&value| f64::from(value)).collect(),
+    };
+    for value in &mut values {
+        *value /= unit;
+    }
+    Ok(values)
+}
+
+/// The values of some columns, round by round, over `scale`.
+fn of_columns(values: &[f64], columns: usize, range: std::ops::Range<usize>, scale: f64) -> Vec<f64> {
+    let rows = values.chunks(columns);
+    rows.flat_map(|row| row[range.clone()].iter().map(move |value| value / scale))
+        .collect()
 }
 
 /// The values of each round along the direction of each canary.

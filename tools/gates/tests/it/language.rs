@@ -44,7 +44,7 @@ const COUNTED: &str = "bit bits byte bytes client clients coefficient coefficien
 const NUMBERS: &str = "one two three four five six seven eight nine ten once twice";
 
 /// The wordings of earlier versions.
-const EARLIER: &str = "crates/run/src/verify/wording.rs";
+const EARLIER: &str = "crates/verify/src/verify/wording.rs";
 
 /// Words of a sentence in a document.
 const MAX_WORDS: usize = 30;

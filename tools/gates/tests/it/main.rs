@@ -19,85 +19,91 @@ mod mutants;
 mod promises;
 mod rooms;
 mod test_names;
+mod verifier;
 mod workspaces;
 
 /// Every package with the packages of ours that it may use, as ARCHITECTURE.md says.
-const ARROWS: [(&str, &str); 35] = [
+const ARROWS: [(&str, &str); 39] = [
     ("crates/simd", ""),
     ("crates/present", ""),
     ("crates/text", ""),
     ("crates/settings", "present text"),
     ("crates/accounting", "simd"),
     ("crates/mechanisms", "simd accounting"),
+    ("crates/vocabulary", "text settings accounting mechanisms"),
     ("crates/planner", "present accounting mechanisms"),
     ("crates/aggregation", "simd accounting mechanisms"),
     ("crates/gpu-sum", "aggregation"),
     ("crates/secagg", "aggregation"),
-    ("crates/data", "text settings accounting mechanisms"),
+    ("crates/data", "text settings accounting mechanisms vocabulary"),
     ("crates/models", "aggregation"),
     ("crates/local", "text settings mechanisms aggregation models"),
     ("crates/gpu", "text settings aggregation gpu-sum models local"),
+    ("crates/coordinator", "present text settings accounting mechanisms aggregation secagg models"),
     (
-        "crates/coordinator",
-        "present text settings accounting mechanisms aggregation secagg models",
+        "crates/run-directory",
+        "present text settings accounting mechanisms vocabulary aggregation secagg models coordinator",
+    ),
+    ("crates/audit", "present settings accounting mechanisms coordinator run-directory"),
+    (
+        "crates/verify",
+        "present text settings accounting mechanisms vocabulary aggregation secagg models coordinator \
+         run-directory audit",
     ),
     (
         "crates/run",
-        "present text settings accounting mechanisms aggregation gpu-sum secagg data models local gpu \
-         coordinator",
+        "present text settings accounting mechanisms vocabulary aggregation gpu-sum secagg data models \
+         local gpu coordinator run-directory audit verify",
     ),
-    ("crates/report", "present coordinator run"),
+    ("crates/report", "present coordinator run-directory audit verify run"),
     (
         "crates/studies",
-        "present settings accounting mechanisms aggregation data models local coordinator run report",
+        "present settings accounting mechanisms vocabulary aggregation data models local coordinator \
+         run-directory audit verify run report",
     ),
-    ("crates/undertone", "accounting coordinator run report"),
+    ("crates/undertone", "text accounting coordinator run-directory verify run report"),
     ("crates/protocol", ""),
     ("crates/store", "accounting coordinator protocol"),
-    (
-        "crates/device",
-        "text settings accounting mechanisms aggregation secagg models local protocol",
-    ),
+    ("crates/device", "text settings accounting mechanisms aggregation secagg models local protocol"),
     ("crates/device-c", "protocol device"),
     (
         "crates/service",
-        "text accounting mechanisms aggregation secagg models coordinator run protocol store",
+        "text accounting mechanisms aggregation secagg models coordinator run-directory protocol store",
     ),
     (
         "crates/operate",
-        "present text settings accounting mechanisms aggregation models local coordinator run protocol \
-         store service",
+        "present text settings accounting mechanisms aggregation models local coordinator run-directory \
+         verify protocol store service",
     ),
     (
         "crates/fleet",
-        "settings mechanisms secagg data models coordinator run protocol store device service operate",
+        "settings mechanisms secagg data models coordinator run-directory verify run protocol store \
+         device service operate",
     ),
     (
         "crates/cli",
-        "present settings accounting mechanisms planner data coordinator run report studies undertone \
-         protocol store device device-c service operate fleet",
+        "present text settings accounting mechanisms vocabulary planner data coordinator run-directory \
+         audit verify run report studies undertone protocol store device device-c service operate fleet",
     ),
     (
         "python",
-        "present settings accounting mechanisms aggregation secagg data models coordinator run report",
+        "present settings accounting mechanisms vocabulary aggregation secagg data models coordinator \
+         run-directory verify run report",
     ),
     ("crates/device-ffi", "protocol device"),
     ("tools/conformance", "accounting mechanisms aggregation models"),
     (
         "lab",
         "simd present settings accounting mechanisms aggregation secagg data models local coordinator \
-         run report studies protocol store device service operate fleet conformance",
+         run-directory verify run report studies protocol store device service operate fleet conformance",
     ),
     (
         "tools/hostile",
-        "settings accounting mechanisms data models coordinator run report studies protocol store device \
-         service operate",
+        "settings accounting mechanisms vocabulary data models coordinator run-directory verify run \
+         report studies protocol store device service operate",
     ),
     ("tools/gates", ""),
-    (
-        "lab/gpu-check",
-        "text settings aggregation gpu-sum models local gpu",
-    ),
+    ("lab/gpu-check", "text settings aggregation gpu-sum models local gpu"),
     ("fuzz", "aggregation secagg hostile"),
 ];
 

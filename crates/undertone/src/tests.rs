@@ -1,6 +1,6 @@
 //! The names of the facade do what a program needs from the first run to the check of its claims.
 
-use undertone::{RunFile, RunOptions, Silent};
+use crate::{RunFile, RunOptions, Silent};
 
 const RUN: &str = r#"
 name = "small"
@@ -49,16 +49,16 @@ fn a_run_is_trained_verified_evaluated_and_reported_through_the_facade() {
         threads: 2,
         resume: false,
     };
-    let summary = undertone::train(&file, &options, &Silent).unwrap();
+    let summary = crate::train(&file, &options, &Silent).unwrap();
     assert_eq!(summary.rounds, 2);
-    assert!(undertone::verify(&summary.run_dir).unwrap().holds());
-    let metrics = undertone::evaluate(&summary.run_dir, 2).unwrap();
+    assert!(crate::verify(&summary.run_dir).unwrap().holds());
+    let metrics = crate::evaluate(&summary.run_dir, 2).unwrap();
     assert!((0.0..=1.0).contains(&metrics.top1));
 
     std::fs::remove_file(summary.run_dir.join("report.html")).unwrap();
-    undertone::report(&summary.run_dir).unwrap();
+    crate::report(&summary.run_dir).unwrap();
     assert!(summary.run_dir.join("report.html").is_file());
 
-    let error = undertone::resume(&file, &options, &Silent).unwrap_err();
+    let error = crate::resume(&file, &options, &Silent).unwrap_err();
     assert!(error.to_string().contains("checkpoint"), "{error}");
 }

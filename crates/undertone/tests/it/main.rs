@@ -1,3 +1,0 @@
-//! The facade from outside.
-
-mod facade;
