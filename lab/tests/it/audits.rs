@@ -1,9 +1,8 @@
 //! The run files of the notebook `audits.md`.
 
-use undertone_run_directory::config::RunConfig;
 use std::path::Path;
+use undertone_run_directory::config::RunConfig;
 
-use undertone_run::RunFile;
 
 #[test]
 fn the_run_files_of_the_notebook_are_read() {

@@ -1,11 +1,11 @@
 //! Real training through the service, beside a simulated round of the same users.
 
-use undertone_run_directory::config::RunConfig;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
+use undertone_run_directory::config::RunConfig;
 
 use anyhow::{Context, bail, ensure};
 use serde_json::json;

@@ -39,12 +39,18 @@ const ARROWS: [(&str, &str); 39] = [
     ("crates/models", "aggregation"),
     ("crates/local", "text settings mechanisms aggregation models"),
     ("crates/gpu", "text settings aggregation gpu-sum models local"),
-    ("crates/coordinator", "present text settings accounting mechanisms aggregation secagg models"),
+    (
+        "crates/coordinator",
+        "present text settings accounting mechanisms aggregation secagg models",
+    ),
     (
         "crates/run-directory",
         "present text settings accounting mechanisms vocabulary aggregation secagg models coordinator",
     ),
-    ("crates/audit", "present settings accounting mechanisms coordinator run-directory"),
+    (
+        "crates/audit",
+        "present settings accounting mechanisms coordinator run-directory",
+    ),
     (
         "crates/verify",
         "present text settings accounting mechanisms vocabulary aggregation secagg models coordinator \
@@ -55,16 +61,25 @@ const ARROWS: [(&str, &str); 39] = [
         "present text settings accounting mechanisms vocabulary aggregation gpu-sum secagg data models \
          local gpu coordinator run-directory audit verify",
     ),
-    ("crates/report", "present coordinator run-directory audit verify run"),
+    (
+        "crates/report",
+        "present coordinator run-directory audit verify run",
+    ),
     (
         "crates/studies",
         "present settings accounting mechanisms vocabulary aggregation data models local coordinator \
          run-directory audit verify run report",
     ),
-    ("crates/undertone", "text accounting coordinator run-directory verify run report"),
+    (
+        "crates/undertone",
+        "text accounting coordinator run-directory verify run report",
+    ),
     ("crates/protocol", ""),
     ("crates/store", "accounting coordinator protocol"),
-    ("crates/device", "text settings accounting mechanisms aggregation secagg models local protocol"),
+    (
+        "crates/device",
+        "text settings accounting mechanisms aggregation secagg models local protocol",
+    ),
     ("crates/device-c", "protocol device"),
     (
         "crates/service",
@@ -103,7 +118,10 @@ const ARROWS: [(&str, &str); 39] = [
          report studies protocol store device service operate",
     ),
     ("tools/gates", ""),
-    ("lab/gpu-check", "text settings aggregation gpu-sum models local gpu"),
+    (
+        "lab/gpu-check",
+        "text settings aggregation gpu-sum models local gpu",
+    ),
     ("fuzz", "aggregation secagg hostile"),
 ];
 
