@@ -6,7 +6,7 @@ use undertone_coordinator::kept_examples::{self, KeptExamples};
 use undertone_coordinator::participation::ParticipationKey;
 use undertone_coordinator::random::{Purpose, Randomness};
 use undertone_coordinator::task::{ClipConfig, EstimatorConfig};
-use undertone_run::{RunFile, example_counts};
+use undertone_run::example_counts;
 use undertone_run_directory::config::RunConfig;
 use undertone_run_directory::initial_model::starting_parameters;
 
