@@ -65,3 +65,12 @@ pub(crate) fn texts(corpus: &Corpus, split: Split) -> Vec<Vec<String>> {
         .map(|user| user.examples().map(sentence).collect())
         .collect()
 }
+
+/// The lines of a table that start with `$`, each with the line below it.
+pub(crate) fn cases(table: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut lines = table.lines().map(str::trim).filter(|line| !line.is_empty());
+    std::iter::from_fn(move || {
+        let line = lines.next()?.strip_prefix('$').expect("a line of `$`").trim();
+        Some((line, lines.next().expect("a line below")))
+    })
+}

@@ -11,8 +11,9 @@ use parquet::arrow::ArrowWriter;
 use undertone_data::{Corpus, GitSource, ImportOptions, NoProgress, Split, import_git};
 use undertone_settings::CorpusSpec;
 
+use crate::support::cases;
 use crate::support::{Folder, spec};
-use crate::testing::{cases, contains};
+use crate::testing::contains;
 
 const VOCABULARY: &str = "vocabulary = { kind = \"file\", path = \"vocab.txt\" }";
 const ALL_TRAIN: &str = "split = { kind = \"held_out_users\", validation = 0.0, test = 0.0 }";
