@@ -352,14 +352,12 @@ fn what_the_engine_does_not_know_is_an_error_that_names_the_key() {
     ] {
         assert_eq!(
             refused(spec, r#"{"algorithm": "fedavg", "learning_rate": 0.5}"#),
-            format!(
-                "configuration key `model.family`: expected `dplm`, `stackoverflow` or `cifg` on a GPU, got {family}"
-            )
+            format!("model.family: expected `dplm`, `stackoverflow` or `cifg` on a GPU, got {family}")
         );
     }
     assert_eq!(
         refused(r#"{"family":"cifg"}"#, r#"{"algorithm": "uls", "group_size": 4}"#),
-        "configuration key `user_update.algorithm`: expected `fedavg` on a GPU, got uls"
+        "user_update.algorithm: expected `fedavg` on a GPU, got uls"
     );
     // More text than the engine took memory for, and a token outside the vocabulary.
     let settings = settings(r#""batch_size": 2, "learning_rate": 0.5"#);
