@@ -237,6 +237,7 @@ fn repeated(rows: &[&[f64]]) -> TestResult {
 
 /// N5: the number of pairs that agree, of so many rows. Two independent rows of `c` columns agree with a probability of at most
 /// `(2 SAME DENSITY)^c`. The p-value of one pair or more is at most that of each pair, summed over all pairs.
+#[must_use]
 pub fn of_repeated(twice: f64, rows: usize, columns: usize) -> TestResult {
     let number = rows as f64;
     let each = (2.0 * SAME * DENSITY).powi(columns.min(i32::MAX as usize) as i32);

@@ -192,6 +192,7 @@ impl Default for EvaluationConfig {
 
 impl EvaluationConfig {
     /// Max number of tokens for evaluations during the run. They never read more than the last one, so each is a part of it.
+    #[must_use]
     pub fn sample_tokens(&self) -> Option<u64> {
         [self.max_tokens, self.final_max_tokens]
             .into_iter()
@@ -286,6 +287,7 @@ impl AuditConfig {
 
 impl RunConfig {
     /// The coordinates beside the model; none without `[audit]`.
+    #[must_use]
     pub fn lane_size(&self) -> LaneSize {
         self.audit.map_or(LaneSize::default(), |audit| LaneSize {
             canaries: audit.lane as usize,
@@ -306,6 +308,7 @@ impl RunConfig {
     }
 
     /// `true` if the run has a lane.
+    #[must_use]
     pub fn has_lane(&self) -> bool {
         self.lane_size() != LaneSize::default()
     }

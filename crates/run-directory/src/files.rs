@@ -510,6 +510,7 @@ pub fn sync_folder(folder: &Path) {
 }
 
 /// The file with the meaning of a run's ids: its tokenizer or its words.
+#[must_use]
 pub fn vocabulary_file(folder: &Path) -> PathBuf {
     let tokenizer = folder.join(TOKENIZER_FILE);
     if exists(&tokenizer) {

@@ -79,6 +79,7 @@ impl LaneRecord {
     }
 
     /// The rounds of each canary in a run with these rounds: those of the user whom it shadows.
+    #[must_use]
     pub fn rounds_of_shadows(&self, entries: &[LedgerEntry]) -> Vec<Vec<usize>> {
         if self.shadows.is_empty() {
             return self.shadow_rounds.clone();
@@ -94,6 +95,7 @@ impl LaneRecord {
     }
 
     /// The record as strangers see it: no user is named in it.
+    #[must_use]
     pub fn public(&self, entries: &[LedgerEntry]) -> Self {
         Self {
             shadow_rounds: self.rounds_of_shadows(entries),
@@ -103,6 +105,7 @@ impl LaneRecord {
     }
 
     /// Number of columns that are averaged and noised with the parameters.
+    #[must_use]
     pub fn columns(&self) -> usize {
         let canaries = (self.canaries as usize).saturating_mul(self.layers.len().max(1));
         canaries.saturating_add(self.noise_probe as usize)
@@ -115,6 +118,7 @@ impl LaneRecord {
     }
 
     /// Number of released values per round.
+    #[must_use]
     pub fn width(&self) -> usize {
         self.columns().saturating_add(self.bit_columns())
     }

@@ -87,6 +87,7 @@ pub fn vocabulary_of(folder: &Path, data: &CorpusSpec) -> Result<Vocab> {
 }
 
 /// The name of the record of a vocabulary.
+#[must_use]
 pub fn record_name(vocab: &Vocab) -> &'static str {
     match vocab.file_name() == TOKENIZER_FILE {
         true => TOKENIZER_PRIVACY_FILE,
@@ -198,6 +199,7 @@ pub fn config_digest<T: Serialize>(config: &T) -> Result<String> {
 }
 
 /// `true` if a run evaluates its model after this number of rounds, before the last.
+#[must_use]
 pub fn evaluates(config: &RunConfig, rounds: u64) -> bool {
     let every = config.evaluation.every;
     rounds > 0 && every > 0 && rounds.is_multiple_of(every) && rounds < config.task.rounds
@@ -229,6 +231,7 @@ pub fn signal_to_noise(
 
 /// Number of training users with these numbers of examples and their total weight, for a private run no more than its bound. With
 /// example-level sampling each kept example weighs 1, and the file may give their number.
+#[must_use]
 pub fn population(config: &RunConfig, examples: &[u32]) -> Population {
     let UserSettings {
         algorithm,

@@ -14,6 +14,7 @@ pub fn document(run: &str, privacy: &PrivacyReport) -> String {
 }
 
 /// The document as versions before the checklist wrote it. Their runs are verified against it.
+#[must_use]
 pub fn earlier_document(run: &str, privacy: &PrivacyReport) -> String {
     page(run, privacy, false)
 }

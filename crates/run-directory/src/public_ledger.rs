@@ -66,6 +66,7 @@ pub fn is_published(folder: &Path) -> bool {
 }
 
 /// `true` if the guarantee of a task rests on a participation schema. Then it holds even if everybody knows who took part.
+#[must_use]
 pub fn by_schema(task: &TaskConfig) -> bool {
     task.encoding_is_noisy() || (task.privacy.as_ref()).is_some_and(|privacy| privacy.mechanism.is_some())
 }

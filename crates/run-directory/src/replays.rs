@@ -69,6 +69,7 @@ impl Replay {
     }
 
     /// The public statistics that every replay with this population is conditional on.
+    #[must_use]
     pub fn conditional_on(population: PopulationMode) -> Vec<String> {
         let mut names = vec!["number of users".to_owned()];
         if population == PopulationMode::Public {
@@ -127,6 +128,7 @@ impl ReplayCheck {
     }
 
     /// A check before its first comparison.
+    #[must_use]
     pub fn before(name: &str, property: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -139,6 +141,7 @@ impl ReplayCheck {
 }
 
 /// Returns true if another text stands in the slot of a user in the neighbours of this run, which then moves a sum by twice the clip norm.
+#[must_use]
 pub fn replaces(task: &TaskConfig) -> bool {
     let by_schema = (task.privacy.as_ref()).is_some_and(|privacy| privacy.mechanism.is_some());
     task.aggregation.is_none()
@@ -148,6 +151,7 @@ pub fn replaces(task: &TaskConfig) -> bool {
 }
 
 /// The bound on the difference of the sum of a round between neighbours of this run, in clip norms.
+#[must_use]
 pub fn clip_norms(task: &TaskConfig) -> f64 {
     if replaces(task) { 2.0 } else { 1.0 }
 }

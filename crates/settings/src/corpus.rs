@@ -282,6 +282,7 @@ impl CorpusSpec {
     }
 
     /// The settings alone, for the digest: contents are identified by hashes, so that a moved file is the same corpus.
+    #[must_use]
     pub fn without_paths(&self) -> CorpusSpec {
         let mut spec = CorpusSpec {
             split: Some(self.split_in_force()),
@@ -309,6 +310,7 @@ impl CorpusSpec {
     }
 
     /// Returns `true` if a cap keeps the earliest examples by their time. Each of them then needs a time.
+    #[must_use]
     pub fn caps_by_time(&self) -> bool {
         let capped = self.max_examples.is_some() || self.max_tokens.is_some();
         capped && self.keep == Keep::Earliest {} && self.source.has_time()

@@ -143,6 +143,7 @@ pub fn of_integer(value: i128, unit: Option<TimeUnit>) -> Result<i64, String> {
 }
 
 /// Whole seconds of a count of smaller units: the one place where times are floored.
+#[must_use]
 pub fn floored(value: i128, per_second: i128) -> Option<i64> {
     i64::try_from(value.div_euclid(per_second)).ok()
 }
@@ -237,6 +238,7 @@ impl fmt::Display for TimePoint {
 
 /// `YYYY-MM-DD`, optionally followed by `T` or a space and `HH:MM`, `HH:MM:SS` or a fraction of seconds, optionally by an offset.
 /// Without an offset the time is UTC. The fraction is dropped, which floors.
+#[must_use]
 pub fn parse_date(text: &str) -> Option<i64> {
     let (date, rest) = text.split_at_checked(10)?;
     let [year, month, day] = three_numbers(date, '-', [4, 2, 2])?;
@@ -286,6 +288,7 @@ fn offset(zone: &str) -> Option<i64> {
 }
 
 /// Days from 1970-01-01 to a date, where there is such a date.
+#[must_use]
 pub fn days_of_date(year: i64, month: i64, day: i64) -> Option<i64> {
     Some(midnight(year, month, day)?.div_euclid(86_400))
 }

@@ -161,6 +161,7 @@ impl UserSettings {
 
     /// Max number of examples that a user trains on in a round, of those that a user has at most. It is at least 1: a batch of "all
     /// examples" is no larger than what a user has.
+    #[must_use]
     pub fn examples_of(&self, max_examples: usize) -> usize {
         max_examples
             .min(self.max_examples_per_round().unwrap_or(max_examples))

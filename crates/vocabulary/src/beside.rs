@@ -50,7 +50,7 @@ pub fn not_private(path: &Path) -> Result<Option<MadeFromPeople>> {
 /// [`VocabularyError::Io`]; [`VocabularyError::TooLarge`]; [`VocabularyError::BadPrivacyRecord`].
 pub fn private_record_of(vocabulary: &Path) -> Result<PrivateVocabulary> {
     let path = record_path(vocabulary);
-    Ok(PrivateVocabulary::parse(&path, &bytes(&path)?)?)
+    PrivateVocabulary::parse(&path, &bytes(&path)?)
 }
 
 /// The first record in a folder that says that something is not private. Links to folders are not followed, as in reading texts.

@@ -133,7 +133,7 @@ impl Reader<'_> {
         seen: &mut Seen,
         on_rows: &mut OnRows<'_>,
     ) -> Result<()> {
-        let place = records.map(|text| Pointer::of_records(text));
+        let place = records.map(Pointer::of_records);
         document.enter(place.transpose()?.as_ref())?;
         let mut rows = Rows::of_table(self.path, self.columns);
         let mut number = 0;

@@ -44,6 +44,7 @@ impl std::fmt::Debug for Weights {
 }
 
 /// The file of a model that a path means: a folder stands for its `model.safetensors`, or for its index.
+#[must_use]
 pub fn file_of(path: &Path) -> PathBuf {
     if !path.is_dir() {
         return path.to_owned();
@@ -56,6 +57,7 @@ pub fn file_of(path: &Path) -> PathBuf {
 }
 
 /// `true` for the name of an index of several files.
+#[must_use]
 pub fn is_index(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == INDEX)
 }

@@ -100,6 +100,7 @@ impl SourceName {
     }
 
     /// The record of the name, where the settings alone do not give it.
+    #[must_use]
     pub fn record(&self) -> Option<SourceRecord> {
         (self.public != self.digest).then(|| SourceRecord {
             name: self.public.clone(),
@@ -107,6 +108,7 @@ impl SourceName {
     }
 
     /// `true` for text whose name follows from a path, so that a record states it.
+    #[must_use]
     pub fn is_recorded(data: &CorpusSpec) -> bool {
         has_path(data)
     }

@@ -43,6 +43,7 @@ pub struct LiveRound {
 }
 
 /// The checks that a run of this task asks of each replayed round, in their order. They follow from the configuration alone.
+#[must_use]
 pub fn asked(task: &TaskConfig) -> Vec<String> {
     // Nobody sees the sum without the noise of the clients.
     let sums = !task.encoding_is_noisy();
@@ -61,6 +62,7 @@ pub fn asked(task: &TaskConfig) -> Vec<String> {
 }
 
 /// `true` for a round that is replayed. The first round is not: its neighbour would start with other keys.
+#[must_use]
 pub fn is_due(every: u64, round: u64) -> bool {
     every > 0 && round > 0 && (round + 1).is_multiple_of(every)
 }

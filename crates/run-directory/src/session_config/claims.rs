@@ -51,6 +51,7 @@ pub fn claims<'a>(
 /// The description of a session's model. A session knows neither what its program started from nor the text that it read.
 ///
 /// PRIVACY: the model was trained on people's text, so a run that starts from it counts the guarantee as one on its own text.
+#[must_use]
 pub fn described(claims: &Claims<'_>, report: &PrivacyReport, rounds: u64) -> Description {
     // Nobody knows what the program of a session reads.
     let own = claims.training(report, unknown_source(), true);
@@ -61,6 +62,7 @@ pub fn described(claims: &Claims<'_>, report: &PrivacyReport, rounds: u64) -> De
 }
 
 /// The population of a session, whose ledger says the number of kept examples with example-level sampling.
+#[must_use]
 pub fn population(config: &SessionConfig, kept: Option<f64>) -> Population {
     Population {
         users: config.users,
@@ -69,11 +71,13 @@ pub fn population(config: &SessionConfig, kept: Option<f64>) -> Population {
 }
 
 /// `true` if the session needs the number of examples of each user.
+#[must_use]
 pub fn reads_counts(config: &SessionConfig) -> bool {
     config.task.user_update.algorithm == Algorithm::Els
 }
 
 /// Max size in bytes of the model file of a layout: its values, with 4 MiB, or 256 bytes per tensor, for names, shapes and a description.
+#[must_use]
 pub fn max_model_bytes(layout: &ParamLayout) -> u64 {
     4 * layout.len() as u64 + (256 * layout.tensors().len() as u64).max(4 << 20)
 }

@@ -54,6 +54,7 @@ pub fn round_record(next: &Next, seconds: f64) -> RoundRecord {
 }
 
 /// The figures of a round that its line of the ledger determines, and nothing of what a service never learns.
+#[must_use]
 pub fn determined(entry: &LedgerEntry) -> RoundRecord {
     RoundRecord {
         round: entry.round,

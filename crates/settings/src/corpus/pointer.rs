@@ -11,6 +11,7 @@ pub struct Pointer {
 
 impl Pointer {
     /// The place of a field. A name that begins with `/` is a pointer; any other is the name of a field at the top, dots included.
+    #[must_use]
     pub fn of_name(name: &str) -> Self {
         Self::parse(name).unwrap_or_else(|| Self {
             parts: vec![name.to_owned()],
@@ -18,6 +19,7 @@ impl Pointer {
     }
 
     /// A pointer, such as `/message/body` or `/messages/0`; `None` for text that does not begin with `/` or has an unknown escape.
+    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let parts = text.strip_prefix('/')?.split('/');
         let parts = parts.map(|part| {

@@ -95,7 +95,7 @@ impl Auditor<'_> {
         }
         let sampled_from = match plan.kept_per_user() {
             Some(group_size) => {
-                let counts = example_counts(&training_users(&run.config, run.corpus)?);
+                let counts = example_counts(&training_users(run.config, run.corpus)?);
                 kept_examples::count(&counts, group_size)
             }
             None => plan.population().users,
