@@ -470,7 +470,7 @@ impl<'a> Partition<'a> {
     /// An audit attacks a model with texts of its users that it was not trained on.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`](crate::DataError::InvalidSetting) for a fraction outside `[0, 1)`.
+    /// [`DataError::Setting`](crate::DataError::Setting) for a fraction outside `[0, 1)`.
     ///
     /// # Example
     /// ```

@@ -147,7 +147,7 @@ pub struct DedupSummary {
 /// output says that it is not private.
 ///
 /// # Errors
-/// [`DataError::InvalidSetting`](crate::DataError::InvalidSetting), [`DataError::OutputExists`](crate::DataError::OutputExists)
+/// [`DataError::Setting`](crate::DataError::Setting), [`DataError::OutputExists`](crate::DataError::OutputExists)
 /// unless overwriting is asked for, and whatever reading says.
 ///
 /// # Source

@@ -14,7 +14,7 @@
 //! | [`import()`], [`import_git`], [`prose()`] | text from other tables, from git logs and from source code |
 //! | [`import_export`], [`ExportSource`] | text from exports of people, such as those of chat programs |
 //! | [`MemoryTable`] | a table in memory as a source |
-//! | [`BestAccuracy`], [`SyntheticSource`] | the synthetic population, and the best accuracy that a model of it can have |
+//! | [`BestAccuracy`] | the best accuracy that a model of the synthetic population can have |
 //! | [`CorpusStats`], [`Distribution`], [`Noted`] | exact statistics of a corpus, and what its readers replaced, skipped or cut |
 //! | [`DataError`], [`Place`] | errors, which name a file and a row |
 //!

@@ -54,7 +54,7 @@ impl PrivateSelection {
     /// norm 1, and a threshold that a user's own words pass with a probability of at most `threshold_delta`.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`] for a `size` of 0; [`InvalidSetting`](undertone_vocabulary::VocabularyError::InvalidSetting) for a noise multiplier outside of the
+    /// [`DataError::Setting`] for a `size` of 0; [`InvalidSetting`](undertone_vocabulary::VocabularyError::Setting) for a noise multiplier outside of the
     /// sampler's range.
     pub fn new(size: usize, noise_multiplier: NoiseMultiplier, threshold_delta: Delta) -> Result<Self> {
         if size == 0 {
@@ -71,7 +71,7 @@ impl PrivateSelection {
     /// With the least noise that holds `epsilon` at `delta` in all, of which the threshold takes `threshold_delta`.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`] for a `size` of 0; [`InvalidSetting`](undertone_vocabulary::VocabularyError::InvalidSetting) for a `delta` that `threshold_delta`
+    /// [`DataError::Setting`] for a `size` of 0; [`InvalidSetting`](undertone_vocabulary::VocabularyError::Setting) for a `delta` that `threshold_delta`
     /// uses up, and for a target that needs more noise than the sampler makes.
     ///
     /// # Example
@@ -105,7 +105,7 @@ impl PrivateSelection {
     /// The guarantee of the words, `delta` in all.
     ///
     /// # Errors
-    /// [`InvalidSetting`](undertone_vocabulary::VocabularyError::InvalidSetting) for a `delta` that the threshold's own uses up.
+    /// [`InvalidSetting`](undertone_vocabulary::VocabularyError::Setting) for a `delta` that the threshold's own uses up.
     pub fn guarantee(&self, adjacency: Adjacency, delta: Delta) -> Result<Guarantee> {
         let (noise, threshold) = (self.noise_multiplier, self.threshold_delta);
         Ok(WordChoice::guarantee(noise, threshold, adjacency, delta)?)

@@ -91,7 +91,7 @@ const MAX_SIZE: usize = 1_000_000;
 /// a file says otherwise, a record beside the tokenizer says that it is not private.
 ///
 /// # Errors
-/// [`DataError::InvalidSetting`] for a size that does not hold the alphabet, [`DataError::NoText`] for sources
+/// [`DataError::Setting`] for a size that does not hold the alphabet, [`DataError::NoText`] for sources
 /// without a word, [`DataError::OutputExists`] unless overwriting is asked for, and whatever reading says.
 ///
 /// # Source

@@ -24,7 +24,7 @@ impl WordVotes {
     /// Collects the votes of the users of the training partition.
     ///
     /// # Errors
-    /// [`VocabularyError::InvalidSetting`](undertone_vocabulary::VocabularyError::InvalidSetting) for `max_words_per_user` outside 1 to 2^20;
+    /// [`VocabularyError::Setting`](undertone_vocabulary::VocabularyError::Setting) for `max_words_per_user` outside 1 to 2^20;
     /// [`DataError::NoText`](crate::DataError::NoText) and
     /// [`DataError::EmptyPartition`](crate::DataError::EmptyPartition) where no user has a word; whatever reading the source says.
     pub fn of_training_data(

@@ -103,7 +103,7 @@ pub fn path(run_dir: &Path) -> PathBuf {
 /// nothing to the guarantee. A run that is over needs neither.
 ///
 /// # Errors
-/// [`RunError::Io`].
+/// [`DirectoryError::Io`].
 pub fn remove(run_dir: &Path) -> Result<()> {
     let path = path(run_dir);
     let folder = path.parent().unwrap_or(run_dir);
@@ -123,7 +123,7 @@ impl Snapshot<'_> {
     /// PRIVACY: the state of the noise is as secret as the noise; only the newest is kept, and none after the last round.
     ///
     /// # Errors
-    /// [`RunError::Io`]; from the noise.
+    /// [`DirectoryError::Io`]; from the noise.
     pub(crate) fn write(mut self, run_dir: &Path, head: Option<&RunHead>) -> Result<()> {
         let path = path(run_dir);
         let folder = path.parent().unwrap_or(run_dir);
@@ -218,8 +218,8 @@ impl Checkpoint {
     /// Reads the checkpoint of a run directory, of a run that trains this number of parameters.
     ///
     /// # Errors
-    /// [`RunError::NothingToResume`], [`RunError::Io`], [`RunError::Damaged`],
-    /// [`RunError::UnusableFile`] for a file that is larger than such a run's.
+    /// [`RunError::NothingToResume`], [`DirectoryError::Io`], [`DirectoryError::Damaged`],
+    /// [`DirectoryError::UnusableFile`] for a file that is larger than such a run's.
     pub fn read(run_dir: &Path, parameters: usize) -> Result<Self> {
         let path = path(run_dir);
         if !files::exists(&path) {
@@ -267,7 +267,7 @@ impl Checkpoint {
     /// The file with the state of the noise; `None` where it has none.
     ///
     /// # Errors
-    /// [`RunError::Damaged`] for a name that no checkpoint gives a state, such as a path to another folder.
+    /// [`DirectoryError::Damaged`] for a name that no checkpoint gives a state, such as a path to another folder.
     pub(crate) fn noise_state(&self, run_dir: &Path) -> Result<Option<PathBuf>> {
         let Some(name) = self.state.noise_state.as_deref() else {
             return Ok(None);

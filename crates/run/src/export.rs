@@ -132,7 +132,7 @@ pub struct Exported {
 /// # Errors
 /// [`RunError::Coordinator`] for a family or an architecture that the layout does not have, for a run without adapters in PEFT's layout
 /// and for a model file of a different model. [`RunError::Data`] for a folder that exists; a folder that holds anything but an export is
-/// never replaced. [`RunError::Io`].
+/// never replaced. [`DirectoryError::Io`](undertone_run_directory::error::DirectoryError::Io).
 pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<Exported> {
     let ExportOptions {
         layout, overwrite, ..

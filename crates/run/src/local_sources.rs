@@ -38,7 +38,7 @@ impl LocalSources {
     /// The files behind the models that a run starts from, as far as they were trained on this machine.
     ///
     /// # Errors
-    /// [`RunError::Io`]; [`RunError::Damaged`] for a file that cannot be understood.
+    /// [`DirectoryError::Io`](undertone_run_directory::error::DirectoryError::Io); [`DirectoryError::Damaged`](undertone_run_directory::error::DirectoryError::Damaged) for a file that cannot be understood.
     pub(crate) fn of_start(base: &Path, model: Option<&Path>, adapters: Option<&Path>) -> Result<Self> {
         let mut all = Self::default();
         let model = model.map(|file| huggingface::file_of(&base.join(file)));
@@ -79,7 +79,7 @@ impl LocalSources {
     /// Adds the text of a run, and writes the file that only its owner can read.
     ///
     /// # Errors
-    /// [`RunError::Io`].
+    /// [`DirectoryError::Io`](undertone_run_directory::error::DirectoryError::Io).
     pub(crate) fn write(mut self, folder: &Path, name: &str, places: Vec<LocalPlace>) -> Result<()> {
         if !places.is_empty() {
             self.sources.push(LocalSource {

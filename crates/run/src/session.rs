@@ -292,7 +292,7 @@ impl Session {
     /// finished session. `parameters` are in the order of the layout.
     ///
     /// # Errors
-    /// A session without a round, or one that has stopped or is finished; another number of parameters; [`RunError::Io`].
+    /// A session without a round, or one that has stopped or is finished; another number of parameters; [`DirectoryError::Io`](undertone_run_directory::error::DirectoryError::Io).
     pub fn finish(&mut self, parameters: &[f32]) -> Result<PathBuf> {
         let head = match std::mem::replace(&mut self.stage, Stage::Stopped) {
             Stage::Between(head) | Stage::Open(head, _) => head,

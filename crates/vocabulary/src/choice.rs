@@ -31,7 +31,7 @@ impl WordChoice {
     /// at most `max_words_per_user` words.
     ///
     /// # Errors
-    /// [`VocabularyError::InvalidSetting`](crate::VocabularyError::InvalidSetting) for `max_words_per_user` outside 1 to 2^20, and for a
+    /// [`VocabularyError::Setting`](crate::VocabularyError::Setting) for `max_words_per_user` outside 1 to 2^20, and for a
     /// noise multiplier outside the sampler's range.
     pub fn new(
         max_words_per_user: u32,
@@ -75,7 +75,7 @@ impl WordChoice {
     /// Checks the number of words that a user may vote for.
     ///
     /// # Errors
-    /// [`VocabularyError::InvalidSetting`](crate::VocabularyError::InvalidSetting) outside 1 to 2^20.
+    /// [`VocabularyError::Setting`](crate::VocabularyError::Setting) outside 1 to 2^20.
     pub fn check_max_words(max_words_per_user: u32) -> Result<()> {
         if (1..=MAX_WORDS_PER_USER).contains(&max_words_per_user) {
             return Ok(());
@@ -94,7 +94,7 @@ impl WordChoice {
     /// of many discrete samples only concentrated differential privacy is known.
     ///
     /// # Errors
-    /// [`VocabularyError::InvalidSetting`](crate::VocabularyError::InvalidSetting) outside the sampler's range.
+    /// [`VocabularyError::Setting`](crate::VocabularyError::Setting) outside the sampler's range.
     pub fn sampler(noise_multiplier: NoiseMultiplier) -> Result<SnappedGaussian> {
         SnappedGaussian::new(noise_multiplier.get() * UNIT as f64)
             .map_err(|_| invalid("noise_multiplier", "between 2^-30 and 2^18", noise_multiplier))
@@ -109,7 +109,7 @@ impl WordChoice {
     /// The guarantee of the noise and the threshold together, `delta` in all.
     ///
     /// # Errors
-    /// [`VocabularyError::InvalidSetting`](crate::VocabularyError::InvalidSetting) for a `delta` that the threshold's own uses up, and for a
+    /// [`VocabularyError::Setting`](crate::VocabularyError::Setting) for a `delta` that the threshold's own uses up, and for a
     /// noise multiplier outside the sampler's range.
     pub fn guarantee(
         noise_multiplier: NoiseMultiplier,
@@ -127,7 +127,7 @@ impl WordChoice {
     /// The part of delta that the threshold leaves for the noise.
     ///
     /// # Errors
-    /// [`VocabularyError::InvalidSetting`](crate::VocabularyError::InvalidSetting) if it leaves nothing.
+    /// [`VocabularyError::Setting`](crate::VocabularyError::Setting) if it leaves nothing.
     pub fn remaining(delta: Delta, threshold_delta: Delta) -> Result<Delta> {
         Delta::new(delta.get() - threshold_delta.get()).map_err(|_| {
             invalid(

@@ -224,7 +224,7 @@ impl PrivateVocabulary {
     /// The guarantee of the words alone, `delta` in all.
     ///
     /// # Errors
-    /// [`VocabularyError::InvalidSetting`] for a `delta` that the threshold's own uses up.
+    /// [`VocabularyError::Setting`] for a `delta` that the threshold's own uses up.
     pub fn guarantee(&self, adjacency: Adjacency, delta: Delta) -> Result<Guarantee> {
         WordChoice::guarantee(self.noise_multiplier, self.threshold_delta, adjacency, delta)
     }

@@ -18,7 +18,7 @@ impl Corpus {
     /// of its own in `cache_dir`, and its digest covers the digest of this corpus and all examples.
     ///
     /// # Errors
-    /// [`DataError::EmptyPartition`] without users; [`DataError::InvalidSetting`] for a user without examples, an example without
+    /// [`DataError::EmptyPartition`] without users; [`DataError::Setting`] for a user without examples, an example without
     /// tokens and an id outside the vocabulary; an unwritable `cache_dir`.
     ///
     /// # Example

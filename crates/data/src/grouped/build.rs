@@ -46,7 +46,7 @@ impl GroupOptions {
 /// The folder is built beside its place and moved there when it is whole.
 ///
 /// # Errors
-/// [`DataError::OutputExists`](crate::DataError::OutputExists) unless overwriting is asked for, [`DataError::InvalidSetting`](crate::DataError::InvalidSetting) for too little memory, any error
+/// [`DataError::OutputExists`](crate::DataError::OutputExists) unless overwriting is asked for, [`DataError::Setting`](crate::DataError::Setting) for too little memory, any error
 /// of the source or of writing.
 pub fn group(
     source: &SourceSpec,

@@ -130,7 +130,7 @@ impl Grouper {
     /// # Errors
     /// [`DataError::OutputExists`](crate::DataError::OutputExists) unless overwriting is asked for,
     /// [`DataError::BadGrouped`](crate::DataError::BadGrouped) where something else would be
-    /// overwritten, [`DataError::InvalidSetting`](crate::DataError::InvalidSetting) for too little memory,
+    /// overwritten, [`DataError::Setting`](crate::DataError::Setting) for too little memory,
     /// [`DataError::Io`](crate::DataError::Io).
     pub fn create(output: &Path, options: &GrouperOptions) -> Result<Grouper> {
         Grouper::within(output, options, Budget::of(options.memory)?)
@@ -164,7 +164,7 @@ impl Grouper {
     /// Adds a row.
     ///
     /// # Errors
-    /// [`DataError::InvalidSetting`](crate::DataError::InvalidSetting) for a row without the split that was promised,
+    /// [`DataError::Setting`](crate::DataError::Setting) for a row without the split that was promised,
     /// [`DataError::Io`](crate::DataError::Io).
     pub fn push(&mut self, row: &GroupedRow<'_>) -> Result<()> {
         self.push_hashed(hash_user(row.user), row)

@@ -36,7 +36,7 @@ impl AdapterFolder {
     /// Reads the files of the folder.
     ///
     /// # Errors
-    /// [`DirectoryError::Io`]; an error of the description.
+    /// A file that cannot be read; an error of the description.
     pub fn read(path: &Path) -> Result<Self> {
         let config = read_plain(&path.join(CONFIG_FILE), MAX_CONFIG)?;
         let file = path.join(MODEL_FILE);

@@ -28,7 +28,7 @@ pub fn named_strategy(file: &TaskFile, base: &Path) -> Result<Option<Strategy>> 
 /// file is believed, and the model that the task starts from.
 ///
 /// # Errors
-/// [`DirectoryError::Coordinator`] for such words; [`DirectoryError::Data`] for a record that cannot be read; the errors of
+/// [`DirectoryError::Coordinator`] for such words; [`DirectoryError::Vocabulary`] for a record that cannot be read; the errors of
 /// [`trained_on`](crate::initial_model::trained_on).
 pub fn check_words(path: &Path, vocab: &Vocab, initial_model: Option<&Path>) -> Result<()> {
     let recorded = record_of(path)?.is_some();

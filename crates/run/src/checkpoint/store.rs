@@ -20,13 +20,13 @@ pub(crate) trait RunStore {
     /// Appends the line of a closed round.
     ///
     /// # Errors
-    /// [`RunError::Io`](crate::RunError::Io); the ledger then ends with its last whole line.
+    /// [`DirectoryError::Io`](undertone_run_directory::error::DirectoryError::Io); the ledger then ends with its last whole line.
     fn append(&mut self, line: &[u8]) -> Result<()>;
 
     /// The lines of all closed rounds, made durable and read back.
     ///
     /// # Errors
-    /// [`RunError::Io`](crate::RunError::Io); [`RunError::Damaged`](crate::RunError::Damaged) for a line that is not the written one.
+    /// [`DirectoryError::Io`](undertone_run_directory::error::DirectoryError::Io); [`DirectoryError::Damaged`](undertone_run_directory::error::DirectoryError::Damaged) for a line that is not the written one.
     fn lines(&mut self) -> Result<Vec<LedgerEntry>>;
 
     /// Makes all lines durable, and then this state with the parameters, the optimizer and the noise of the head. The store fills in
@@ -35,7 +35,7 @@ pub(crate) trait RunStore {
     /// PRIVACY: a training that is over keeps no noise.
     ///
     /// # Errors
-    /// [`RunError::Io`](crate::RunError::Io); from the noise. The state is then the one before.
+    /// [`DirectoryError::Io`](undertone_run_directory::error::DirectoryError::Io); from the noise. The state is then the one before.
     fn checkpoint(&mut self, state: State, head: &RunHead) -> Result<()>;
 }
 
@@ -52,7 +52,7 @@ impl FileStore {
     /// end. `genesis` is the digest that the first line follows.
     ///
     /// # Errors
-    /// [`RunError::Io`](crate::RunError::Io); [`RunError::Damaged`](crate::RunError::Damaged) naming the first line that is not the
+    /// [`DirectoryError::Io`](undertone_run_directory::error::DirectoryError::Io); [`DirectoryError::Damaged`](undertone_run_directory::error::DirectoryError::Damaged) naming the first line that is not the
     /// written one.
     pub(crate) fn open(
         run_dir: &Path,
@@ -75,7 +75,7 @@ impl FileStore {
     /// Makes all lines durable.
     ///
     /// # Errors
-    /// [`RunError::Io`](crate::RunError::Io).
+    /// [`DirectoryError::Io`](undertone_run_directory::error::DirectoryError::Io).
     pub(crate) fn sync(&self) -> Result<()> {
         Ok(self.lines.sync()?)
     }

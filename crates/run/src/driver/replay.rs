@@ -59,7 +59,7 @@ pub struct ReplayOptions {
 /// Replays the run of a directory.
 ///
 /// # Errors
-/// [`RunError::Damaged`] where a replayed round has other parameters than the ledger says; [`RunError`] for a run without a seed, unless a
+/// [`DirectoryError::Damaged`](undertone_run_directory::error::DirectoryError::Damaged) where a replayed round has other parameters than the ledger says; [`RunError`] for a run without a seed, unless a
 /// twin was asked for, and one that is not private; from the run.
 pub fn replay(run_dir: &Path, options: &ReplayOptions) -> Result<Replay> {
     let path = run_dir.join(CONFIG_FILE);

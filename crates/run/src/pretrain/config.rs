@@ -87,7 +87,7 @@ impl PretrainFile {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// [`RunError::Io`], [`RunError::ConfigSyntax`] with line and column, [`RunError::Coordinator`].
+    /// [`DirectoryError::Io`](undertone_run_directory::error::DirectoryError::Io), [`DirectoryError::ConfigSyntax`](undertone_run_directory::error::DirectoryError::ConfigSyntax) with line and column, [`RunError::Coordinator`].
     pub fn read(path: &Path, overrides: &[Override]) -> Result<Self> {
         let text = undertone_run_directory::files::read_given_text(path)?;
         let config: PretrainConfig = parse_as(&text, path, overrides)?;

@@ -82,7 +82,7 @@ impl Journal {
     /// left out.
     ///
     /// # Errors
-    /// [`RunError::Damaged`] where a round of the ledger has no row; for a line that is none, and for rows of a seed in a session
+    /// [`DirectoryError::Damaged`](undertone_run_directory::error::DirectoryError::Damaged) where a round of the ledger has no row; for a line that is none, and for rows of a seed in a session
     /// without one.
     pub(super) fn rows(run_dir: &Path, state: u64, ledger: u64, seed: Option<u64>) -> Result<Vec<head::Row>> {
         let path = path(run_dir);

@@ -161,7 +161,7 @@ impl SecureRounds {
     /// The secure sums of a run with an `[aggregation]` table; `None` without one. `run` is the digest of its configuration.
     ///
     /// # Errors
-    /// From the protocol's terms; [`RunError::Io`] where threads cannot be started.
+    /// From the protocol's terms; [`DirectoryError::Io`](undertone_run_directory::error::DirectoryError::Io) where threads cannot be started.
     pub(crate) fn new(
         config: &RunConfig,
         plan: &PrivacyPlan,

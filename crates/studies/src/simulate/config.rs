@@ -71,7 +71,7 @@ impl SimulationFile {
     /// Reads and checks a simulation file.
     ///
     /// # Errors
-    /// [`RunError::Io`], [`RunError::ConfigSyntax`], [`RunError::Coordinator`].
+    /// [`DirectoryError::Io`](undertone_run_directory::error::DirectoryError::Io), [`DirectoryError::ConfigSyntax`](undertone_run_directory::error::DirectoryError::ConfigSyntax), [`RunError::Coordinator`].
     pub fn read(path: &Path, overrides: &[Override]) -> Result<Self> {
         let text = undertone_run_directory::files::read_given_text(path)?;
         Ok(Self {

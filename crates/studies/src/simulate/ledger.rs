@@ -77,7 +77,7 @@ impl LedgerWriter {
 /// Reads a ledger, line by line.
 ///
 /// # Errors
-/// [`RunError::Io`]; [`RunError::Damaged`] naming the line, also where a line's size is not its number of
+/// [`DirectoryError::Io`](undertone_run_directory::error::DirectoryError::Io); [`DirectoryError::Damaged`](undertone_run_directory::error::DirectoryError::Damaged) naming the line, also where a line's size is not its number of
 /// participants; what `on_line` returns.
 pub fn read(path: &Path, mut on_line: impl FnMut(SimulatedRoundLine) -> Result<()>) -> Result<()> {
     let mut lines = Lines::open_given(path)?;
