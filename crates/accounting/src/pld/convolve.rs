@@ -57,6 +57,8 @@ struct Mesh {
     anchor: f64,
     growth: usize,
     last_step: f64,
+    /// A loss of which every lattice holds the sums.
+    kink: Option<f64>,
 }
 
 impl Mesh {
@@ -66,8 +68,8 @@ impl Mesh {
     fn new(
         pair: &Pair,
         atoms: &Atoms,
-        step: f64,
-        min_gap: f64,
+        tilt: f64,
+        (step, min_gap): (f64, f64),
         growth_over_levels: impl Fn(usize) -> f64,
     ) -> Self {
         let mut mesh = Self {
@@ -75,13 +77,15 @@ impl Mesh {
             anchor: 0.0,
             growth: compose::GROWTH,
             last_step: step * growth_over_levels(compose::GROWTH),
+            kink: None,
         };
-        if let Some(grid) = pair.grid(atoms) {
+        if let Some(grid) = pair.grid(atoms, tilt) {
             mesh.anchor = grid.anchor;
             if grid.whole && grid.gap >= min_gap {
                 (mesh.step, mesh.growth) = (grid.gap, 1);
             } else if grid.gap >= mesh.last_step {
                 mesh.step *= grid.gap / mesh.last_step / (grid.gap / mesh.last_step).ceil();
+                mesh.kink = Some(grid.anchor);
             }
             mesh.last_step = mesh.step * growth_over_levels(mesh.growth);
         }
@@ -270,7 +274,7 @@ impl Convolution<'_> {
         if atoms.atoms.is_empty() {
             return;
         }
-        let mesh = Mesh::new(pair, atoms, step, floor(1), growth_over_levels);
+        let mesh = Mesh::new(pair, atoms, pass.tilt, (step, floor(1)), growth_over_levels);
         let mut tails =
             tails
                 .on_lattices(mesh.step, levels)
@@ -287,6 +291,8 @@ impl Convolution<'_> {
             }
             Lattice::new(self.bound, &bulk, pass.tilt, (step, mesh.anchor), window)
         };
+        // Merged outcomes lie on no lattice.
+        let kink = mesh.kink.filter(|_| self.bound == Bound::Upper);
         let wrapped = &mut composed.wrapped;
         let (single, cut) = on_lattice(mesh.step);
         wrapped.cut(cut, together);
@@ -298,8 +304,14 @@ impl Convolution<'_> {
                 ..single.repeated(together)
             }
         } else {
-            let (base, lost) =
-                compose::self_compose(self.bound, &single, together, &tails, allowance, mesh.growth);
+            let (base, lost) = compose::self_compose(
+                self.bound,
+                &single,
+                together,
+                &tails,
+                allowance,
+                (mesh.growth, kink),
+            );
             wrapped.above += lost.above;
             wrapped.tilted += lost.tilted;
             base
