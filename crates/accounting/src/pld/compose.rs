@@ -144,6 +144,7 @@ pub(crate) fn self_compose(
     let mut rest = count;
     let mut releases = 1u64;
     let mut radices = radices(count).into_iter();
+    // result = result * base^digit and base = base^radix, as convolutions, until count = sum of digit * releases
     while rest > 0 {
         // The last level takes all that remains.
         let (digit, radix) = radices.next().map_or((rest, rest), |radix| (rest % radix, radix));

@@ -350,6 +350,11 @@ pub(crate) fn unsampled(event: &Event, adjacency: Adjacency) -> Event {
         // A sample of everybody is none.
         Event::PoissonGaussian {
             sampling_probability, ..
+        }
+        | Event::ExampleLevelSampling {
+            group_size: 1,
+            sampling_probability,
+            ..
         } if sampling_probability.get() == 1.0 => event.clone(),
         Event::PoissonGaussian { noise_multiplier, .. } => Event::Gaussian {
             noise_multiplier: *noise_multiplier,
