@@ -21,6 +21,8 @@ pub(super) struct Convolution<'a> {
     pub(super) outline: &'a Outline,
     pub(super) bound: Bound,
     pub(super) accuracy: f64,
+    /// Rate at which `ln delta` falls in epsilon, for the distance of lattices.
+    pub(super) slope: f64,
     /// `ln` of the tail mass of one release that may be counted as lost.
     pub(super) log_tail: f64,
     /// True if all bulk losses of a release are one outcome.
@@ -181,7 +183,7 @@ impl Convolution<'_> {
     /// the error is more than that of smooth losses: the lattice is finer by a factor of eight.
     fn finest(&self) -> f64 {
         let variance = self.moments().iter().map(|(m, count)| m.variance * count).sum();
-        let rounded = self.parts.len() as f64 * (self.direction.steepness + 1.0);
+        let rounded = self.parts.len() as f64 * (self.slope + 1.0);
         (12.0 * self.error(variance) / rounded).sqrt() / 8.0
     }
 
@@ -217,7 +219,7 @@ impl Convolution<'_> {
         // coarsest lattice alone.
         let few = parted.apart as f64 * growth_over_levels(compose::GROWTH).powi(2) / releases;
         let stages = f64::from(levels) + 1.0 + few;
-        let slope = self.direction.steepness;
+        let slope = self.slope;
         // The terms of a pass of their own fall as fast as its tilt, and so much steeper they need not be: the part that they add to delta
         // errs by the square of that tilt.
         let slope = if self.outline.passes.len() > 1 {

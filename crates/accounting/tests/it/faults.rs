@@ -722,6 +722,21 @@ fn f11_losses_without_a_grid_of_their_own_are_not_split_where_they_decide() {
     }
 }
 
+/// Stated too large by 1.8e-5: below a sum of the largest losses, delta falls faster than coarse lattices show. The value is that of mpmath at
+/// 40 digits: all numbers of the three outcomes, listed.
+#[test]
+fn f11_lattices_suit_the_fall_of_delta_below_a_single_loss() {
+    let event = rarely(
+        6.405_617_914_168_345e-4,
+        Event::DiscreteLaplace {
+            parameter: 4.598_628_522_327_392,
+            sensitivity: 2,
+        },
+    );
+    let spent = under(Adjacency::ZeroOut, &[(event, 270)], 4.596_000_461_753_164e-18);
+    just_above(spent, 21.734_459_168_335_595, 1e-6);
+}
+
 /// At 6 % more noise two improbable outcomes of two releases are as probable as delta, and their large losses decide. The values are those of
 /// mpmath at 60 digits: all sums of two losses, listed.
 #[test]
