@@ -722,7 +722,7 @@ fn f11_losses_without_a_grid_of_their_own_are_not_split_where_they_decide() {
     }
 }
 
-/// Stated too large by 1.8e-5: below a sum of the largest losses, delta falls faster than coarse lattices show. The value is that of mpmath at
+/// Stated too large by 1.4e-4: below a sum of the largest losses, delta falls faster than coarse lattices show. The value is that of mpmath at
 /// 40 digits: all numbers of the three outcomes, listed.
 #[test]
 fn f11_lattices_suit_the_fall_of_delta_below_a_single_loss() {
