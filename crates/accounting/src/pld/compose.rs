@@ -124,21 +124,27 @@ pub(super) fn min_step(
     min
 }
 
-/// Composes `count` releases of the loss in `single`, on lattices `growth` times as coarse at each level.
+/// Composes `count` releases of the loss in `single`, on lattices `growth` times as coarse at each level. Each of them holds the sums of
+/// `kink`, if a loss of one release must not be split.
 pub(crate) fn self_compose(
     bound: Bound,
     single: &Lattice,
     count: u64,
     tails: &Tails,
     allowance: Allowance,
-    growth: usize,
+    (growth, kink): (usize, Option<f64>),
 ) -> (Lattice, Wrapped) {
     let mut wrapped = Wrapped::default();
-    let mut base = single.clone();
+    let aligned = |lattice: Lattice, releases: u64| match kink {
+        Some(kink) => lattice.aligned(releases as f64 * kink, growth),
+        None => lattice,
+    };
+    let mut base = aligned(single.clone(), 1);
     let mut result: Option<Lattice> = None;
     let mut rest = count;
     let mut releases = 1u64;
     let mut radices = radices(count).into_iter();
+    // result = result * base^digit and base = base^radix, as convolutions, until count = sum of digit * releases
     while rest > 0 {
         // The last level takes all that remains.
         let (digit, radix) = radices.next().map_or((rest, rest), |radix| (rest % radix, radix));
@@ -168,7 +174,7 @@ pub(crate) fn self_compose(
             wrapped.tilted += 2.0 * allowance.log_tilted_mass.exp();
         };
         // A power of the base, times what is held of earlier levels.
-        let composed = |power: u64, spectrum: Spectrum, held: Option<&Lattice>, bottom: f64| {
+        let raised = |power: u64, spectrum: Spectrum, held: Option<&Lattice>, bottom: f64| {
             let length = spectrum.length;
             let mut product = spectrum.raised(power);
             let mut origin = power as f64 * base.origin;
@@ -187,18 +193,19 @@ pub(crate) fn self_compose(
         };
         if let (Some(bottom), None) = (result_bottom, next_bottom) {
             count_wrapped();
-            result = Some(composed(digit, spectrum, result.as_ref(), bottom));
+            result = Some(raised(digit, spectrum, result.as_ref(), bottom));
             continue;
         }
         if let Some(bottom) = result_bottom {
             count_wrapped();
-            result = Some(composed(digit, spectrum.clone(), result.as_ref(), bottom));
+            let sum = raised(digit, spectrum.clone(), result.as_ref(), bottom);
+            result = Some(aligned(sum, composed));
         } else if coarser > 1 {
-            result = result.map(|held| held.coarsened(bound, coarser));
+            result = result.map(|held| aligned(held.coarsened(bound, coarser), composed));
         }
         if let Some(bottom) = next_bottom {
             count_wrapped();
-            base = composed(radix, spectrum, None, bottom);
+            base = aligned(raised(radix, spectrum, None, bottom), releases * radix);
             releases *= radix;
         }
     }

@@ -21,6 +21,8 @@ pub(super) struct Convolution<'a> {
     pub(super) outline: &'a Outline,
     pub(super) bound: Bound,
     pub(super) accuracy: f64,
+    /// Rate at which `ln delta` falls in epsilon, for the distance of lattices.
+    pub(super) slope: f64,
     /// `ln` of the tail mass of one release that may be counted as lost.
     pub(super) log_tail: f64,
     /// True if all bulk losses of a release are one outcome.
@@ -57,6 +59,8 @@ struct Mesh {
     anchor: f64,
     growth: usize,
     last_step: f64,
+    /// A loss of which every lattice holds the sums.
+    kink: Option<f64>,
 }
 
 impl Mesh {
@@ -66,8 +70,8 @@ impl Mesh {
     fn new(
         pair: &Pair,
         atoms: &Atoms,
-        step: f64,
-        min_gap: f64,
+        tilt: f64,
+        (step, min_gap): (f64, f64),
         growth_over_levels: impl Fn(usize) -> f64,
     ) -> Self {
         let mut mesh = Self {
@@ -75,13 +79,15 @@ impl Mesh {
             anchor: 0.0,
             growth: compose::GROWTH,
             last_step: step * growth_over_levels(compose::GROWTH),
+            kink: None,
         };
-        if let Some(grid) = pair.grid(atoms) {
+        if let Some(grid) = pair.grid(atoms, tilt) {
             mesh.anchor = grid.anchor;
             if grid.whole && grid.gap >= min_gap {
                 (mesh.step, mesh.growth) = (grid.gap, 1);
             } else if grid.gap >= mesh.last_step {
                 mesh.step *= grid.gap / mesh.last_step / (grid.gap / mesh.last_step).ceil();
+                mesh.kink = Some(grid.anchor);
             }
             mesh.last_step = mesh.step * growth_over_levels(mesh.growth);
         }
@@ -177,7 +183,7 @@ impl Convolution<'_> {
     /// the error is more than that of smooth losses: the lattice is finer by a factor of eight.
     fn finest(&self) -> f64 {
         let variance = self.moments().iter().map(|(m, count)| m.variance * count).sum();
-        let rounded = self.parts.len() as f64 * (self.direction.steepness + 1.0);
+        let rounded = self.parts.len() as f64 * (self.slope + 1.0);
         (12.0 * self.error(variance) / rounded).sqrt() / 8.0
     }
 
@@ -213,7 +219,7 @@ impl Convolution<'_> {
         // coarsest lattice alone.
         let few = parted.apart as f64 * growth_over_levels(compose::GROWTH).powi(2) / releases;
         let stages = f64::from(levels) + 1.0 + few;
-        let slope = self.direction.steepness;
+        let slope = self.slope;
         // The terms of a pass of their own fall as fast as its tilt, and so much steeper they need not be: the part that they add to delta
         // errs by the square of that tilt.
         let slope = if self.outline.passes.len() > 1 {
@@ -270,7 +276,7 @@ impl Convolution<'_> {
         if atoms.atoms.is_empty() {
             return;
         }
-        let mesh = Mesh::new(pair, atoms, step, floor(1), growth_over_levels);
+        let mesh = Mesh::new(pair, atoms, pass.tilt, (step, floor(1)), growth_over_levels);
         let mut tails =
             tails
                 .on_lattices(mesh.step, levels)
@@ -287,6 +293,8 @@ impl Convolution<'_> {
             }
             Lattice::new(self.bound, &bulk, pass.tilt, (step, mesh.anchor), window)
         };
+        // Merged outcomes lie on no lattice.
+        let kink = mesh.kink.filter(|_| self.bound == Bound::Upper);
         let wrapped = &mut composed.wrapped;
         let (single, cut) = on_lattice(mesh.step);
         wrapped.cut(cut, together);
@@ -298,8 +306,14 @@ impl Convolution<'_> {
                 ..single.repeated(together)
             }
         } else {
-            let (base, lost) =
-                compose::self_compose(self.bound, &single, together, &tails, allowance, mesh.growth);
+            let (base, lost) = compose::self_compose(
+                self.bound,
+                &single,
+                together,
+                &tails,
+                allowance,
+                (mesh.growth, kink),
+            );
             wrapped.above += lost.above;
             wrapped.tilted += lost.tilted;
             base

@@ -84,6 +84,15 @@ impl Atoms {
         }
     }
 
+    /// The loss that weighs most.
+    pub(crate) fn heaviest(&self, log_weight: impl Fn(&Atom) -> f64) -> Option<f64> {
+        let weights = self.atoms.iter().map(|atom| (log_weight(atom), atom.loss));
+        let heaviest = weights.max_by(|a, b| a.0.total_cmp(&b.0));
+        heaviest
+            .filter(|(weight, _)| *weight > f64::NEG_INFINITY)
+            .map(|(_, loss)| loss)
+    }
+
     /// The common distance of equally spaced losses with the first of them, where they are equally spaced.
     pub(crate) fn spacing(&self) -> Option<f64> {
         let mut losses: Vec<f64> = self.atoms.iter().map(|atom| atom.loss).collect();

@@ -111,6 +111,25 @@ impl Lattice {
         coarse
     }
 
+    /// The lattice with points before its first, so that `kink`, a point of it, is one of every `ratio`-th.
+    pub(crate) fn aligned(self, kink: f64, ratio: usize) -> Self {
+        let off = ((self.origin - kink) / self.step)
+            .round()
+            .rem_euclid(ratio as f64);
+        // Where the steps are too small a part of the losses to be counted, nothing is aligned.
+        if !(off > 0.0 && off < ratio as f64) {
+            return self;
+        }
+        let points = off as usize;
+        let mut masses = Buffer::zeros(self.masses.len() + points);
+        masses[points..].copy_from_slice(&self.masses);
+        Self {
+            origin: self.origin - off * self.step,
+            masses,
+            ..self
+        }
+    }
+
     /// The atoms of the lattice (losses with tilted masses put back to `ln P`).
     pub(crate) fn atoms(&self) -> impl Iterator<Item = Atom> {
         self.masses
@@ -275,6 +294,30 @@ pub(crate) const WHOLE: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_aligned_lattice_has_the_same_losses_and_keeps_the_kink() {
+        let kink = 0.013;
+        for first in -7..5 {
+            let masses = Buffer::from([0.25, 0.75].as_slice());
+            let (tilt, step, log_scale) = (1.0, 0.1, 0.0);
+            let origin = kink + f64::from(first) * step;
+            let lattice = Lattice {
+                tilt,
+                origin,
+                step,
+                masses,
+                log_scale,
+            };
+            let losses = |lattice: &Lattice| lattice.atoms().map(|atom| atom.loss).collect::<Vec<_>>();
+            let before = losses(&lattice);
+            let aligned = lattice.aligned(kink, 4);
+            let off = (aligned.origin - kink) / (4.0 * step);
+            assert!((off - off.round()).abs() < 1e-12, "{first}: {off}");
+            let mut pairs = losses(&aligned).into_iter().zip(before);
+            assert!(pairs.all(|(after, before)| (after - before).abs() < 1e-12));
+        }
+    }
 
     fn moment(lattice: &Lattice, power: f64) -> f64 {
         lattice

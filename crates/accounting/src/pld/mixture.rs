@@ -14,6 +14,9 @@ const WEIGHTS: [f64; 3] = [5.0 / 18.0, 8.0 / 18.0, 5.0 / 18.0];
 /// Losses up to here are differences of ratios near 1, and computed as such.
 pub(super) const SMALL: f64 = 0.5;
 
+/// `e^x` is 0 for smaller numbers.
+const VANISHING: f64 = -746.0;
+
 /// One component: a shift (in standard deviations) and its probability.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Component {
@@ -306,6 +309,10 @@ impl Scaled {
         let (mut sum, mut weighted, mut squared) = (0.0, 0.0, 0.0);
         for c in components {
             let below = exponent(c) - peak;
+            // No number is that small, and the library takes long to say so.
+            if below < VANISHING {
+                continue;
+            }
             let weight = c.probability * if below == 0.0 { 1.0 } else { below.exp() };
             sum += weight;
             weighted += weight * c.shift;

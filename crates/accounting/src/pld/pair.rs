@@ -5,7 +5,7 @@ use super::lattice::WHOLE;
 use super::loss_range::{Node, Probe};
 use super::mixture::GaussianMixtures;
 use crate::discrete::Outcomes;
-use crate::special::{LogSum, ln_1m_exp, sampled_loss};
+use crate::special::{LogSum, ln_1m_exp, ln_expm1, sampled_loss};
 
 /// Losses that a lattice must not split: the hockey-stick curve has kinks there, also after composition.
 #[derive(Debug, Clone, Copy)]
@@ -160,14 +160,17 @@ impl Pair {
     }
 
     /// Grid of the losses that are atoms, if there are any: a distance of which all of them are multiples up to a common offset, and
-    /// whether there are losses between them.
-    pub(crate) fn grid(&self, atoms: &Atoms) -> Option<Grid> {
+    /// whether there are losses between them. Where no grid holds them all, it holds the two that matter most.
+    pub(crate) fn grid(&self, atoms: &Atoms, tilt: f64) -> Option<Grid> {
         match self {
-            Pair::Outcomes(_) => Some(Grid {
-                gap: atoms.spacing()?,
-                anchor: atoms.atoms.first()?.loss,
-                whole: true,
-            }),
+            Pair::Outcomes(_) => match atoms.spacing() {
+                Some(gap) => Some(Grid {
+                    gap,
+                    anchor: atoms.atoms.first()?.loss,
+                    whole: true,
+                }),
+                None => heaviest(atoms, tilt),
+            },
             // Atoms at both ends of the losses.
             Pair::Laplace {
                 sampling_probability,
@@ -177,6 +180,7 @@ impl Pair {
                 anchor: 0.0,
                 whole: false,
             }),
+            Pair::Laplace { .. } => heaviest(atoms, tilt),
             _ => None,
         }
     }
@@ -221,6 +225,20 @@ impl Pair {
             }
         }
     }
+}
+
+/// A grid of the atom that weighs most, and of the larger loss that adds most to the mass under a tilt; `None` where there is none.
+///
+/// A rare loss that decides would be split between two points of another lattice, and part of it would count as the larger of them.
+fn heaviest(atoms: &Atoms, tilt: f64) -> Option<Grid> {
+    let anchor = atoms.heaviest(|atom| atom.log_p)?;
+    // P (e^{tilt (loss - anchor)} - 1)
+    let other = atoms.heaviest(|atom| atom.log_p + ln_expm1((tilt * (atom.loss - anchor)).max(0.0)))?;
+    Some(Grid {
+        gap: other - anchor,
+        anchor,
+        whole: false,
+    })
 }
 
 /// Exact losses as nodes; very many of them connected.

@@ -298,7 +298,10 @@ impl Question {
     }
 }
 
-/// The event with `factor` times the noise; `None` for events whose noise has no one number.
+/// The event with `factor` times the noise; `None` for events whose noise has no one number, or of which more noise may cost more.
+///
+/// More of discrete Laplace noise is less of it and an independent rest, and so a post-processing. Discrete Gaussian noise is no such sum:
+/// `f11_more_discrete_gaussian_noise_may_cost_more`.
 pub(crate) fn noisier(event: &Event, factor: f64) -> Option<Event> {
     let mut event = event.clone();
     match &mut event {
@@ -313,7 +316,6 @@ pub(crate) fn noisier(event: &Event, factor: f64) -> Option<Event> {
         }
         Event::Laplace { scale } => *scale *= factor,
         Event::DiscreteLaplace { parameter, .. } => *parameter /= factor,
-        Event::DiscreteGaussian { sigma, .. } => *sigma *= factor,
         Event::RandomizedResponse { noise_parameter, .. } => {
             *noise_parameter = (*noise_parameter * factor).min(1.0);
         }
@@ -348,6 +350,11 @@ pub(crate) fn unsampled(event: &Event, adjacency: Adjacency) -> Event {
         // A sample of everybody is none.
         Event::PoissonGaussian {
             sampling_probability, ..
+        }
+        | Event::ExampleLevelSampling {
+            group_size: 1,
+            sampling_probability,
+            ..
         } if sampling_probability.get() == 1.0 => event.clone(),
         Event::PoissonGaussian { noise_multiplier, .. } => Event::Gaussian {
             noise_multiplier: *noise_multiplier,
