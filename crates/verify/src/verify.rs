@@ -571,4 +571,19 @@ mod tests {
             "more than 999 problems; the others are not listed"
         );
     }
+
+    /// A verifier that is built alone has no dictionaries of languages, and reads the runs that had them.
+    #[test]
+    fn the_name_of_a_rule_of_words_is_read_without_the_rule() {
+        let text = r#"
+            name = "mine"
+            rounds = 1
+            data = { words = "unicode", source = { kind = "synthetic" } }
+            model = { family = "cifg", cells = 8, embedding = 4, projection = 4 }
+            cohort = { sampling = "poisson", users_per_round = 40 }
+            user_update = { batch_size = 8, learning_rate = 0.5 }
+        "#;
+        let config = RunConfig::parse(text, Path::new("config.toml"), &[]).unwrap();
+        assert_eq!(config.data.words.name(), "unicode");
+    }
 }
