@@ -3,7 +3,6 @@
 use std::path::Path;
 use undertone_run_directory::config::RunConfig;
 
-
 #[test]
 fn the_run_files_of_the_notebook_are_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("audits");
