@@ -203,3 +203,29 @@ impl CoordinatorError {
         }
     }
 }
+
+/// Makes errors of the crates below, which a coordinator meets too, those of the coordinator in the error of a crate above.
+///
+/// That error must be made [`From`] a [`CoordinatorError`], and its crate must depend on the crates that the list names.
+#[macro_export]
+macro_rules! by_the_coordinator {
+    ($above:ty) => {
+        $crate::by_the_coordinator!(
+            $above:
+            $crate::participation::Violation,
+            undertone_accounting::AccountingError,
+            undertone_aggregation::AggregationError,
+            undertone_mechanisms::MechanismError,
+            undertone_models::ModelError,
+            undertone_secagg::SecAggError,
+            undertone_settings::SettingsError,
+        );
+    };
+    ($above:ty: $($error:ty),+ $(,)?) => {
+        $(impl From<$error> for $above {
+            fn from(error: $error) -> Self {
+                $crate::CoordinatorError::from(error).into()
+            }
+        })+
+    };
+}

@@ -19,7 +19,8 @@ pub(crate) const DESCRIPTION_KEY: &str = "undertone";
 ///
 /// PRIVACY: the description says what the model was trained on. It is not optional, so that no writer of a model can forget it.
 ///
-/// The same parameters and description give the same bytes. The format leaves the order of a map open, so the header has one description.
+/// The bytes follow from the parameters and the description alone. The header has one description, because the format leaves the order of
+/// several open.
 ///
 /// # Errors
 /// A parameter count that is not the layout's.

@@ -206,23 +206,4 @@ impl DirectoryError {
     }
 }
 
-/// Errors of the crates below that a coordinator meets too are its errors here.
-macro_rules! by_the_coordinator {
-    ($($error:ty),+ $(,)?) => {
-        $(impl From<$error> for DirectoryError {
-            fn from(error: $error) -> Self {
-                Self::Coordinator(error.into())
-            }
-        })+
-    };
-}
-
-by_the_coordinator!(
-    undertone_coordinator::participation::Violation,
-    undertone_accounting::AccountingError,
-    undertone_aggregation::AggregationError,
-    undertone_mechanisms::MechanismError,
-    undertone_models::ModelError,
-    undertone_secagg::SecAggError,
-    undertone_settings::SettingsError,
-);
+undertone_coordinator::by_the_coordinator!(DirectoryError);
