@@ -295,7 +295,7 @@ impl Accountant {
             Recipe::Pld => {
                 let composition = self.composition(self.log_tail(log_delta))?;
                 self.fits()?;
-                (composition.epsilon(Bound::Upper, log_delta), None)
+                (self.rounded_up(composition.epsilon(Bound::Upper, log_delta)), None)
             }
             Recipe::Zcdp => {
                 let total = self.total();
@@ -337,7 +337,7 @@ impl Accountant {
             Recipe::Pld => {
                 let composition = self.composition(LOG_TAIL_OF_DELTAS)?;
                 self.fits()?;
-                (composition.log_delta(Bound::Upper, epsilon.get()), None)
+                (composition.log_delta(Bound::Upper, (epsilon.get() - self.rounding()).max(0.0)), None)
             }
             Recipe::Zcdp => {
                 let total = self.total();
@@ -360,7 +360,7 @@ impl Accountant {
         let log_delta = delta.get().ln();
         let composition = self.composition(self.log_tail(log_delta))?;
         self.fits()?;
-        let rough = composition.rough_epsilon(accuracy, log_delta);
+        let rough = self.rounded_up(composition.rough_epsilon(accuracy, log_delta));
         Ok(rough.min(self.most_epsilon(delta)))
     }
 

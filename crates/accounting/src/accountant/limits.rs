@@ -73,6 +73,28 @@ impl Accountant {
         Ok(())
     }
 
+    /// Rounding errors of the losses of listed outcomes, which are differences of logarithms.
+    pub(super) fn rounding(&self) -> f64 {
+        let adjacency = self.relation();
+        let listed = self
+            .entries
+            .iter()
+            .filter(|entry| entry.event.max_loss(adjacency).is_finite());
+        listed
+            .map(|entry| 16.0 * f64::EPSILON * entry.rounds as f64)
+            .sum()
+    }
+
+    /// An upper bound by loss distributions with what rounding may have taken from it. One of 0 stays: a shift of the losses by less than
+    /// their rounding changes a delta by no more than that share of it.
+    pub(super) fn rounded_up(&self, epsilon: f64) -> f64 {
+        if epsilon > 0.0 {
+            epsilon + self.rounding()
+        } else {
+            epsilon
+        }
+    }
+
     /// The smallest epsilon that holds at `delta` (not below the stated one) whatever the recipe says: the pure one, or that of the
     /// composition without sampling.
     pub(super) fn most_epsilon(&self, delta: Delta) -> f64 {

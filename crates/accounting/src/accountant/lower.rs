@@ -94,7 +94,7 @@ impl Accountant {
         let composition = self.composition(self.log_tail(log_delta))?;
         self.fits()?;
         let (mut lower, upper) = composition.bounds(log_delta);
-        let upper = upper.min(self.most_epsilon(delta));
+        let upper = self.rounded_up(upper).min(self.most_epsilon(delta));
         if lower < (1.0 - 1e-6) * upper {
             lower = lower.max(composition.epsilon_of_events(log_delta));
         }
@@ -116,18 +116,6 @@ impl Accountant {
         } else {
             Err(self.no_epsilon(delta))
         }
-    }
-
-    /// Rounding errors of the losses of listed outcomes, which are differences of logarithms.
-    fn rounding(&self) -> f64 {
-        let adjacency = self.relation();
-        let listed = self
-            .entries
-            .iter()
-            .filter(|entry| entry.event.max_loss(adjacency).is_finite());
-        listed
-            .map(|entry| 16.0 * f64::EPSILON * entry.rounds as f64)
-            .sum()
     }
 
     /// `true` if some population attains the pairs of all events together.
