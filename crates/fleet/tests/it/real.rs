@@ -1,136 +1,19 @@
 //! Fleets against the real service: in this process under a virtual clock, and over HTTP through a faulty proxy.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use undertone_coordinator::task::{Seeding, TaskFile};
-use undertone_device::{Limits, Neighbours, PolicyFloors, Progress, Setup};
+use undertone_device::Progress;
 use undertone_fleet::{
-    Conduct, Enrolment, Faults, Fleet, FleetConfig, InProcess, Malice, Malicious, OverHttp, Point, Proxy,
-    Updates, Vanish, VirtualClock,
+    Conduct, Faults, Fleet, FleetConfig, Malice, Malicious, OverHttp, Point, Proxy, Updates, Vanish,
 };
 use undertone_operate::host::{Host, HostConfig};
-use undertone_protocol::{TaskState, TrustedKeys, Verdict};
-use undertone_secagg::Floors;
-use undertone_service::identity::{Identity, Invitation};
+use undertone_protocol::{TaskState, Verdict};
+use undertone_service::identity::Identity;
 use undertone_service::keys::Keys;
 use undertone_service::room::Shared;
-use undertone_service::server::Service;
-use undertone_service::task::{Task, create};
-use undertone_store::{ManualClock, Memory as MemoryStore, MemoryBlobs, TaskId};
-
-const START: u64 = 1_800_000_000_000;
-const WORDS: &str = "the\nof\nand\nto\nin\na\nis\nthat\nfor\nit\n";
-
-const PLAIN: &str = r#"
-name = "words"
-rounds = 3
-vocabulary = { kind = "file", path = "vocab.txt" }
-model = { family = "cifg", cells = 6, embedding = 4, projection = 4 }
-cohort = { sampling = "check_in", users_per_round = 8, population = 100 }
-participation = { min_sep = 2, max_part = 2 }
-user_update = { algorithm = "fedavg", learning_rate = 0.5, batch_size = 2, epochs = 1 }
-clip = { kind = "flat", norm = 0.5 }
-privacy = { noise_multiplier = 2.0, delta = 1e-6, mechanism = { kind = "blt", buffers = 2 } }
-server = { optimizer = { kind = "sgd" }, learning_rate = 1.0 }
-
-[service]
-over_selection = 1.5
-group = { target = 4, min = 4 }
-deadlines = { select = "60s", report = "120s", attempt = "300s" }
-eligibility = { min_examples = 1, max_examples = 16, timer = "1s" }
-identity = "certificate"
-pace = { checkins_per_needed = 3.0, min_interval = "1s" }
-"#;
-
-const SECURE: &str = r#"
-name = "words"
-rounds = 2
-vocabulary = { kind = "file", path = "vocab.txt" }
-model = { family = "cifg", cells = 6, embedding = 4, projection = 4 }
-cohort = { sampling = "check_in", users_per_round = 9, population = 100 }
-participation = { min_sep = 2, max_part = 1 }
-user_update = { algorithm = "fedavg", learning_rate = 0.5, batch_size = 2, epochs = 1 }
-clip = { kind = "flat", norm = 0.5 }
-privacy = { noise_multiplier = 2.0, delta = 1e-6, mechanism = { kind = "blt", buffers = 2 } }
-server = { optimizer = { kind = "sgd" }, learning_rate = 1.0 }
-aggregation = { sum = "secagg", encoding = { kind = "rotated_rounding", scale = 10000.0 }, min_clients = 6, max_clients = 24 }
-
-[service]
-over_selection = 1.5
-group = { target = 7, min = 4 }
-deadlines = { select = "60s", report = "120s", lobby = "5s", keys = "10s", shares = "10s", upload = "30s", unmask = "10s", attempt = "300s" }
-eligibility = { min_examples = 1, max_examples = 16, timer = "1s" }
-identity = "certificate"
-pace = { checkins_per_needed = 3.0, min_interval = "1s" }
-"#;
-
-fn setup(keys: &Keys) -> Arc<Setup> {
-    Arc::new(Setup {
-        population: "people".to_owned(),
-        board_keys: TrustedKeys::new([keys.board().public()]),
-        task_keys: TrustedKeys::new([keys.plans().public()]),
-        issuers: TrustedKeys::new([keys.issuer().public()]),
-        floors: PolicyFloors {
-            min_goal: 2,
-            min_group: 2,
-            max_epsilon: 100.0,
-            require_secagg: false,
-            population_rho: 10.0,
-            secagg: Floors::COMPILED.with_clients(4, 4).unwrap(),
-            neighbours: Neighbours::Certified,
-            ..PolicyFloors::COMPILED
-        },
-        limits: Limits::default(),
-        client_version: 1,
-        evidence: Vec::new(),
-    })
-}
-
-fn users(number: u32) -> Vec<Vec<Vec<u32>>> {
-    let example = |user: u32, place: u32| vec![3 + (user + place) % 8, 4, 5, 1];
-    (0..number)
-        .map(|user| (0..8).map(|place| example(user, place)).collect())
-        .collect()
-}
-
-fn invitations(keys: Keys, until: u64) -> Enrolment {
-    Enrolment::Invitations(Arc::new(move |_, name| {
-        Invitation::new(*name, until).text(&keys, "people")
-    }))
-}
-
-fn make(text: &str, shared: &Shared) -> TaskId {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("vocab.txt"), WORDS).unwrap();
-    let file: TaskFile =
-        undertone_run_directory::task::parse(text, Path::new("task.toml"), Seeding::Refused).unwrap();
-    let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
-    let task = create(&file, folder.path(), "people", &shared.keys, store, blobs).unwrap();
-    shared
-        .store
-        .set_state(task, TaskState::Draft, TaskState::Active, "test", "")
-        .unwrap();
-    task
-}
-
-fn exports(shared: &Shared, task: TaskId) {
-    let folder = tempfile::tempdir().unwrap();
-    let row = shared.store.task(task).unwrap();
-    let task = Task::load(&row, shared.blobs.as_ref(), &shared.keys).unwrap();
-    let target = folder.path().join("run");
-    task.export(
-        shared.store.as_ref(),
-        shared.blobs.as_ref(),
-        &shared.keys,
-        &target,
-    )
-    .unwrap();
-    let verified = undertone_verify::verify(&target).unwrap();
-    assert!(verified.holds(), "{verified:?}");
-}
+use undertone_service_testing::{PLAIN, World, changed, exports, fleet_config, floors, secure, users};
+use undertone_store::TaskId;
 
 /// Separation and number per subject of the updates that devices remember as included.
 fn separated(fleet: &Fleet<'_>, min_sep: u64, max_part: usize) {
@@ -150,59 +33,40 @@ fn separated(fleet: &Fleet<'_>, min_sep: u64, max_part: usize) {
     }
 }
 
-fn in_process(
-    text: &str,
-    devices: usize,
-    min_sep: u64,
-    max_part: usize,
-    change: impl FnOnce(&mut FleetConfig),
-) {
-    let manual = ManualClock::at(START);
-    let keys = Keys::from_root([7; 32]);
-    let shared = Shared {
-        store: Arc::new(MemoryStore::new(Arc::new(manual.clone()))),
-        blobs: Arc::new(MemoryBlobs::new()),
-        keys: Keys::from_root([7; 32]),
-        process: "test".to_owned(),
-        witness: None,
-    };
-    let task = make(text, &shared);
-    let service = Arc::new(Service::new(shared, Identity::Certificate).unwrap());
-    let clock = VirtualClock::at(START)
-        .with_step(500)
-        .followed_by(move |now| manual.set(now));
-    let mut config = FleetConfig {
-        clock: Arc::new(clock),
-        enrolment: invitations(Keys::from_root([7; 32]), START + 1_000_000_000),
-        workers: 2,
-        max_pause_ms: 20_000,
-        updates: Updates::Synthetic,
-        ..FleetConfig::new(setup(&keys), devices)
-    };
-    change(&mut config);
-    let subjects = config.subjects as u32;
-    let transport = InProcess::new(service.clone()).unwrap();
-    let fleet = Fleet::new(config, users(subjects), transport).unwrap();
+/// Plays a task to its end with this fleet and calls `turn` on the way, and checks what devices remember and what the service exports.
+fn play(fleet: &Fleet<'_>, shared: &Shared, task: TaskId, max_part: usize, turn: impl Fn()) {
     fleet.enrol().unwrap();
     let started = Instant::now();
     let done = || {
-        service.tick().unwrap();
-        let row = service.shared().store.task(task).unwrap();
-        if started.elapsed() > Duration::from_secs(120) {
+        turn();
+        let row = shared.store.task(task).unwrap();
+        if started.elapsed() > Duration::from_secs(150) {
             panic!("{} {:?} {:#?}", row.head_round, row.state, fleet.statistics());
         }
         row.state == TaskState::Completed
     };
     let end = fleet.run_until(done).unwrap();
     println!("{end:?} in {:?}: {:#?}", started.elapsed(), fleet.statistics());
-    separated(&fleet, min_sep, max_part);
-    exports(service.shared(), task);
+    separated(fleet, 2, max_part);
+    exports(shared, task);
+}
+
+fn in_process(text: &str, devices: usize, max_part: usize, change: impl FnOnce(&mut FleetConfig)) {
+    let world = World::new().task(text).start();
+    let mut config = world.fleet_config(devices);
+    config.workers = 2;
+    change(&mut config);
+    let users = users(config.subjects);
+    let fleet = Fleet::new(config, users, world.way()).unwrap();
+    play(&fleet, world.shared(), world.task, max_part, || {
+        world.service.tick().unwrap();
+    });
 }
 
 #[test]
 #[ignore = "slow"]
 fn plain_with_faults_malice_and_shared_subjects() {
-    in_process(PLAIN, 80, 2, 2, |config| {
+    in_process(PLAIN, 80, 2, |config| {
         config.subjects = 40;
         config.updates = Updates::Train;
         config.faults = Faults {
@@ -233,7 +97,7 @@ fn plain_with_faults_malice_and_shared_subjects() {
 #[test]
 #[ignore = "slow"]
 fn a_secure_task_completes_despite_drop_outs_and_malice() {
-    in_process(SECURE, 60, 2, 1, |config| {
+    in_process(&secure(), 60, 1, |config| {
         let kinds = [
             Malice::OverNorm,
             Malice::WrongLength,
@@ -266,8 +130,7 @@ fn a_secure_task_completes_despite_drop_outs_and_malice() {
 fn over_http_through_a_proxy_that_cuts() {
     let folder = tempfile::tempdir().unwrap();
     let shared = undertone_service::data_folder::open(folder.path(), None).unwrap();
-    let keys = Keys::open(folder.path()).unwrap();
-    let task = make(PLAIN, &shared);
+    let task = World::new().create(&shared);
     let host = Host::start(
         folder.path(),
         shared,
@@ -291,40 +154,18 @@ fn over_http_through_a_proxy_that_cuts() {
         _ => Conduct::default(),
     })
     .unwrap();
+    let keys = Keys::open(folder.path()).unwrap();
     let config = FleetConfig {
-        enrolment: invitations(Keys::open(folder.path()).unwrap(), u64::MAX / 2),
         workers: 4,
         max_pause_ms: 2000,
         start_spread_ms: 500,
-        ..FleetConfig::new(setup(&keys), 40)
+        ..fleet_config(keys, floors(Identity::Certificate), 40)
     };
-    let fleet = Fleet::new(
-        config,
-        users(40),
-        OverHttp::new(format!("http://{}", proxy.address())),
-    )
-    .unwrap();
-    fleet.enrol().unwrap();
-    let started = Instant::now();
-    let store = host.service().shared().store.clone();
-    fleet
-        .run_until(|| {
-            let row = store.task(task).unwrap();
-            if started.elapsed() > Duration::from_secs(150) {
-                panic!("{} {:?} {:#?}", row.head_round, row.state, fleet.statistics());
-            }
-            row.state == TaskState::Completed
-        })
-        .unwrap();
-    println!(
-        "in {:?}: {:#?}, {} cuts",
-        started.elapsed(),
-        fleet.statistics(),
-        proxy.cuts()
-    );
-    separated(&fleet, 2, 2);
+    let way = OverHttp::new(format!("http://{}", proxy.address()));
+    let fleet = Fleet::new(config, users(40), way).unwrap();
     let service = host.service().clone();
-    exports(service.shared(), task);
+    play(&fleet, service.shared(), task, 2, || ());
+    println!("{} cuts", proxy.cuts());
     host.stop();
 }
 
@@ -334,12 +175,9 @@ mod by_hand {
     #[test]
     #[ignore = "long: a thousand devices"]
     fn a_thousand_devices_complete_a_task() {
-        let text = PLAIN
-            .replace(
-                "users_per_round = 8, population = 100",
-                "users_per_round = 300, population = 5000",
-            )
-            .replace("noise_multiplier = 2.0", "noise_multiplier = 20.0");
-        in_process(&text, 2000, 2, 2, |config| config.workers = 4);
+        let changes =
+            "cohort = { users_per_round = 300, population = 5000 }\nprivacy.noise_multiplier = 20.0";
+        let text = changed(PLAIN, changes);
+        in_process(&text, 2000, 2, |config| config.workers = 4);
     }
 }

@@ -1,36 +1,50 @@
 //! Rounds of real devices with a real service: ends and exports.
 
 mod on_postgres;
-mod world;
 
 use std::collections::BTreeSet;
 
 use undertone_device::Ended;
 use undertone_protocol::{Code, TaskState, Verdict};
-use undertone_service::identity::Identity;
-
 use undertone_service::room::ReleasedScores;
+use undertone_service_testing::{Device, World, changed, secure};
 
-use world::{EVALUATION, PLAIN, SECURE, SimDevice, World};
+const EVALUATION: &str = r#"
+kind = "evaluate"
+of = "words"
+loss_cap = 10.0
+name = "words-accuracy"
+rounds = 1
+vocabulary = { kind = "file", path = "vocab.txt" }
+model = { family = "cifg", cells = 6, embedding = 4, projection = 4 }
+cohort = { sampling = "check_in", users_per_round = 8, population = 100 }
+participation = { min_sep = 1, max_part = 1 }
+privacy = { noise_multiplier = 1.0, delta = 1e-6, mechanism = { kind = "blt", buffers = 2 } }
+
+[service]
+over_selection = 1.5
+group = { target = 4, min = 4 }
+deadlines = { select = "60s", report = "120s", attempt = "300s" }
+eligibility = { min_examples = 1, max_examples = 16, timer = "1s" }
+identity = "certificate"
+pace = { checkins_per_needed = 3.0, min_interval = "1s" }
+"#;
+
+/// A task of secure sums whose devices name their subjects themselves.
+fn self_asserted() -> String {
+    changed(&secure(), "service.identity = \"dev\"")
+}
 
 #[test]
 fn a_plain_task_ends_and_its_export_verifies() {
-    let mut world = World::new(PLAIN, 30, Identity::Certificate);
+    let mut world = World::new().devices(30).start();
     world.run_until_round(3);
     world.step();
-    let store = world.service.shared().store.clone();
-    assert_eq!(store.task(world.task).unwrap().state, TaskState::Completed);
+    assert_eq!(world.state(), TaskState::Completed);
     // Each device's own memory agrees with the ledger: nobody more often than twice, nor in two rounds running.
-    let ledger = store.ledger(world.task, 0).unwrap();
-    assert_eq!(ledger.len(), 4);
-    for device in &world.devices {
-        let rounds: Vec<u64> = device.memory.participations.iter().map(|row| row.round).collect();
-        assert!(
-            rounds.len() <= 2 && rounds.windows(2).all(|pair| pair[1] >= pair[0] + 2),
-            "{rounds:?}"
-        );
-    }
-    let included = |device: &SimDevice| {
+    assert_eq!(world.ledger().len(), 4);
+    world.keeps_apart(2, 2);
+    let included = |device: &Device| {
         device
             .ends
             .iter()
@@ -57,8 +71,7 @@ fn a_plain_task_ends_and_its_export_verifies() {
 #[test]
 #[ignore = "slow"]
 fn a_task_of_certified_secure_sums_ends_and_its_export_verifies() {
-    let text = SECURE.replace("identity = \"dev\"", "identity = \"certificate\"");
-    let mut world = World::new(&text, 40, Identity::Certificate);
+    let mut world = World::new().task(&secure()).devices(40).start();
     world.run_until_round(2);
     world.step();
     world.exports();
@@ -67,18 +80,17 @@ fn a_task_of_certified_secure_sums_ends_and_its_export_verifies() {
 #[test]
 #[ignore = "slow"]
 fn a_task_of_secure_sums_ends_and_its_export_verifies() {
-    let mut world = World::new(SECURE, 40, Identity::Dev);
+    let mut world = World::new().task(&self_asserted()).devices(40).start();
     world.run_until_round(2);
     world.step();
-    let state = world.service.shared().store.task(world.task).unwrap().state;
-    assert_eq!(state, TaskState::Completed);
+    assert_eq!(world.state(), TaskState::Completed);
     world.exports();
 }
 
 /// An evaluation with hardly any noise: its rates are those of the devices.
 #[test]
 fn an_evaluation_measures_the_released_model_on_withheld_text() {
-    let mut world = World::new(PLAIN, 30, Identity::Certificate);
+    let mut world = World::new().devices(30).start();
     world.run_until_round(3);
     world.step();
     let trained = world.released();
@@ -101,5 +113,6 @@ fn an_evaluation_measures_the_released_model_on_withheld_text() {
         (rates.capped_loss - 13f64.ln()).abs() < 1.0 + 10.0 * sigmas,
         "{rates:?}"
     );
-    world.exports_after_the_end();
+    world.step();
+    world.exports();
 }

@@ -1,33 +1,26 @@
 //! The service: a task with the seed of the simulation, and a fleet whose devices come when the simulation draws them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read as _;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use undertone_coordinator::participation::ParticipantId;
 use undertone_coordinator::random::Randomness;
 use undertone_coordinator::record::{LedgerEntry, LedgerLine};
-use undertone_coordinator::task::{Seeding, TaskFile};
 use undertone_data::Split;
-use undertone_device::{Limits, Neighbours, NetworkLost, PolicyFloors, Reply, Request, Setup, Transport};
+use undertone_device::{NetworkLost, PolicyFloors, Reply, Request, Transport};
 use undertone_fleet::{
-    Availability, Fleet, FleetConfig, InProcess, RunEnd, SubjectNames, Transports, VirtualClock,
+    Availability, Fleet, FleetConfig, InProcess, RunEnd, SubjectNames, Transports, Updates,
 };
 use undertone_models::weights;
-use undertone_protocol::{TaskState, TrustedKeys};
+use undertone_protocol::TaskState;
 use undertone_secagg::Floors;
 use undertone_service::identity::Identity;
-use undertone_service::keys::Keys;
-use undertone_service::room::Shared;
 use undertone_service::server::Service;
-use undertone_service::task::Task;
-use undertone_service::task::parity::{self, Parity};
-use undertone_store::{Blobs, ManualClock, MemoryBlobs, Sqlite, Store};
+use undertone_service::task::parity::Parity;
+use undertone_service_testing::{START, World, floors, keys, loaded, setup};
+use undertone_store::Sqlite;
 
 use super::simulation::{Case, GOAL, ROUNDS, SEED, Simulation};
-
-const START: u64 = 1_800_000_000_000;
 
 /// The service is restarted after this number of rounds: model, optimizer and noise go on from what is stored.
 const RESTART: u64 = 9;
@@ -68,12 +61,11 @@ impl Availability for Drawn {
 struct Running(Arc<Mutex<(Arc<Service>, InProcess)>>);
 
 impl Running {
-    fn new(service: Service) -> Self {
+    fn new(service: Arc<Service>) -> Self {
         Self(Arc::new(Mutex::new(Self::reached(service))))
     }
 
-    fn reached(service: Service) -> (Arc<Service>, InProcess) {
-        let service = Arc::new(service);
+    fn reached(service: Arc<Service>) -> (Arc<Service>, InProcess) {
         (service.clone(), InProcess::new(service).unwrap())
     }
 
@@ -85,7 +77,7 @@ impl Running {
     fn restart(&self, new: impl FnOnce() -> Service) {
         let mut running = self.0.lock().unwrap();
         running.0.close();
-        *running = Self::reached(new());
+        *running = Self::reached(Arc::new(new()));
     }
 }
 
@@ -102,14 +94,14 @@ impl Transports for Running {
     }
 }
 
-/// The task file: the tables of the simulation, and the service around them. The population is that of the corpus.
-fn task_file(case: &Case, users: usize) -> TaskFile {
+/// The text of the task: the tables of the simulation, and the service around them. The population is that of the corpus.
+fn text(case: &Case, users: usize) -> String {
     let group = match case.secure {
         // Two groups, whose sums are added.
         true => "{ target = 10, min = 8 }",
         false => "{ target = 10, min = 10 }",
     };
-    let text = format!(
+    format!(
         r#"{}vocabulary = {{ kind = "file", path = "vocab.txt" }}
 cohort = {{ sampling = "check_in", users_per_round = {GOAL}, population = {users} }}
 
@@ -122,116 +114,59 @@ identity = "dev"
 pace = {{ checkins_per_needed = 3.0, min_interval = "1s" }}
 "#,
         case.tables()
-    );
-    undertone_run_directory::task::parse(&text, Path::new("task.toml"), Seeding::ParityTest).unwrap()
-}
-
-/// The settings of the devices.
-fn setup(keys: &Keys) -> Setup {
-    Setup {
-        population: "people".to_owned(),
-        board_keys: TrustedKeys::new([keys.board().public()]),
-        task_keys: TrustedKeys::new([keys.plans().public()]),
-        issuers: TrustedKeys::new([keys.issuer().public()]),
-        floors: PolicyFloors {
-            min_goal: GOAL as u64,
-            min_group: 8,
-            max_epsilon: 1e6,
-            require_secagg: false,
-            population_rho: 100.0,
-            secagg: Floors::COMPILED.with_clients(8, 8).unwrap(),
-            neighbours: Neighbours::Anyone,
-            ..PolicyFloors::COMPILED
-        },
-        limits: Limits::default(),
-        client_version: 1,
-        evidence: Vec::new(),
-    }
-}
-
-/// A fleet of one device per user, of which those that are drawn come.
-fn fleet<'a>(
-    simulation: &'a Simulation,
-    running: &Running,
-    keys: &Keys,
-    drawn: &Arc<Drawn>,
-    clock: VirtualClock,
-) -> Fleet<'a> {
-    let users = simulation.corpus.partition(Split::Train);
-    let config = FleetConfig {
-        subject_names: SubjectNames::Number,
-        availability: drawn.clone(),
-        clock: Arc::new(clock),
-        max_pause_ms: LOOK,
-        workers: 2,
-        seeds_of: Some(Arc::new(|round, user| {
-            Randomness::seeded(SEED).user_seeds(round, user)
-        })),
-        ..FleetConfig::new(Arc::new(setup(keys)), users.num_users())
-    };
-    Fleet::new(config, users, running.clone()).unwrap()
+    )
 }
 
 impl Served {
     /// Plays the cohorts of the simulation.
     pub(crate) fn new(case: &Case, simulation: &Simulation) -> Self {
-        let users = simulation.corpus.partition(Split::Train).num_users();
+        let users = simulation.corpus.partition(Split::Train);
         let folder = tempfile::tempdir().unwrap();
-        let words = simulation.corpus.vocab().to_file_contents();
-        std::fs::write(folder.path().join("vocab.txt"), words).unwrap();
-        let time = ManualClock::at(START);
         let path = folder.path().join("service.sqlite");
-        let store: Arc<dyn Store> = Arc::new(Sqlite::with_clock(&path, Arc::new(time.clone())).unwrap());
-        let blobs: Arc<dyn Blobs> = Arc::new(MemoryBlobs::new());
-        let keys = || Keys::from_root([7; 32]);
-        let parity = Parity {
-            rotations: simulation.rotations,
-        };
-        let file = task_file(case, users);
-        let base = folder.path();
-        let task = parity::create(
-            &file,
-            base,
-            "people",
-            &keys(),
-            store.as_ref(),
-            blobs.as_ref(),
-            parity,
-        );
-        let task = task.unwrap();
-        store
-            .set_state(task, TaskState::Draft, TaskState::Active, "test", "")
-            .unwrap();
-        let new = |process: &str| {
-            let shared = Shared {
-                store: store.clone(),
-                blobs: blobs.clone(),
-                keys: keys(),
-                process: process.to_owned(),
-                witness: None,
-            };
-            Service::new(shared, Identity::Dev).unwrap()
-        };
-        let running = Running::new(new("first"));
-        running.service().tick().unwrap();
+        let world = World::new()
+            .store(|clock| Sqlite::with_clock(&path, clock).unwrap())
+            .task(&text(case, users.num_users()))
+            .words(&simulation.corpus.vocab().to_file_contents())
+            .parity(Parity {
+                rotations: simulation.rotations,
+            })
+            .start();
+        let store = world.shared().store.clone();
+        let running = Running::new(world.service.clone());
         let drawn = Arc::new(Drawn::default());
-        let clock = VirtualClock::at(START)
-            .with_step(LOOK)
-            .followed_by(move |now| time.set(now));
-        let fleet = fleet(simulation, &running, &keys(), &drawn, clock);
+        let floors = PolicyFloors {
+            min_goal: GOAL as u64,
+            min_group: 8,
+            max_epsilon: 1e6,
+            population_rho: 100.0,
+            secagg: Floors::COMPILED.with_clients(8, 8).unwrap(),
+            ..floors(Identity::Dev)
+        };
+        // One device per user, of which those that are drawn come.
+        let config = FleetConfig {
+            setup: setup(&keys(), floors),
+            subject_names: SubjectNames::Number,
+            availability: drawn.clone(),
+            updates: Updates::Train,
+            max_pause_ms: LOOK,
+            workers: 2,
+            seeds_of: Some(Arc::new(|round, user| {
+                Randomness::seeded(SEED).user_seeds(round, user)
+            })),
+            ..world.fleet_config(users.num_users())
+        };
+        let fleet = Fleet::new(config, users, running.clone()).unwrap();
         fleet.enrol().unwrap();
         let mut parameters: Vec<Vec<f32>> = Vec::new();
         let end = fleet.run_until(|| {
             running.service().tick().unwrap();
-            let row = store.task(task).unwrap();
+            let row = world.row();
             if parameters.len() as u64 <= row.head_round {
                 assert_eq!(parameters.len() as u64, row.head_round);
-                let mut model = Vec::new();
-                let mut reader = blobs.get(&row.head_model, 0).unwrap();
-                reader.bytes.read_to_end(&mut model).unwrap();
+                let model = world.released();
                 parameters.push(weights::from_safetensors(simulation.model.layout(), &model).unwrap());
                 if row.head_round == RESTART {
-                    running.restart(|| new("second"));
+                    running.restart(|| world.process("second"));
                 }
                 let cohort = match row.head_round {
                     ROUNDS => Vec::new(),
@@ -239,7 +174,7 @@ impl Served {
                 };
                 *drawn.0.lock().unwrap() = cohort.into_iter().collect();
             }
-            let abandoned = store.abandoned_since_release(task).unwrap();
+            let abandoned = store.abandoned_since_release(world.task).unwrap();
             assert!(abandoned.is_empty(), "{:?}: {abandoned:?}", fleet.statistics());
             assert!(
                 store.now() < START + PATIENCE,
@@ -250,20 +185,13 @@ impl Served {
             row.state == TaskState::Completed
         });
         assert_eq!(end.unwrap(), RunEnd::Done);
-        let keys = &keys();
+        world.exports();
+        let (keys, task) = (keys(), world.task);
         let issuer = keys.issuer().public();
-        let row = store.task(task).unwrap();
-        let loaded = Task::load(&row, blobs.as_ref(), keys).unwrap();
-        let export = folder.path().join("export");
-        loaded
-            .export(store.as_ref(), blobs.as_ref(), keys, &export)
-            .unwrap();
-        let verified = undertone_verify::verify(&export).unwrap();
-        assert!(verified.holds(), "{verified:?}");
         Self {
-            ledger: ledger(&store.ledger(task, 0).unwrap()),
+            ledger: ledger(&world.ledger()),
             parameters,
-            mechanism: loaded.mechanism.unwrap(),
+            mechanism: loaded(world.shared(), task).mechanism.unwrap(),
             users: (fleet.subject_names().iter())
                 .map(|subject| keys.pseudonym(task, &issuer, subject))
                 .zip(0..)
