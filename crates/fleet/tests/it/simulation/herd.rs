@@ -10,9 +10,10 @@ use undertone_coordinator::participation::ParticipantId;
 use undertone_device::{Action, Ended, Event, Machine, Memory};
 use undertone_protocol::RetryWindow;
 use undertone_service::pace::{Cause, CheckInCounter, Demand, Outlook, window};
+use undertone_service_testing::START;
 use zeroize::Zeroizing;
 
-use super::template::{Rules, START, Template};
+use super::template::{Rules, Template};
 
 const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;

@@ -1,11 +1,12 @@
 //! Histories: lists of things that happen to a service and its devices.
 
 use proptest::prelude::*;
+use undertone_service_testing::certificate;
 use undertone_store::NewTask;
 
 use super::checker::Facts;
 use super::durable::Fault;
-use super::template::{PEOPLE, Template, certificate, enrolment};
+use super::template::{Template, enrolment};
 use super::world::{Fate, Sent, World};
 
 /// One thing that happens.
@@ -167,15 +168,7 @@ impl World<'_> {
 
     fn enrol_again(&mut self, number: usize) {
         let subject = self.devices[number].subject;
-        let request = undertone_device::Request {
-            method: undertone_device::Method::Post,
-            target: format!("/v1/p/{PEOPLE}/enrol"),
-            headers: Vec::new(),
-            body: enrolment(number, subject).into(),
-            max_reply: 1 << 20,
-            timeout_ms: 1000,
-            blob: None,
-        };
+        let request = enrolment(number, subject);
         if let Some(reply) = self.carry(&request)
             && let Some(certificate) = certificate(&reply.body)
         {

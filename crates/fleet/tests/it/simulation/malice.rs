@@ -12,19 +12,18 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use undertone_coordinator::record::{LedgerEntry, LedgerLine};
-use undertone_fleet::{Enrolment, Fleet, FleetConfig, InProcess, Malice, Malicious, Updates, VirtualClock};
+use undertone_fleet::{Fleet, FleetConfig, InProcess, Malice, Malicious, Updates};
 use undertone_protocol::TaskState;
-use undertone_service::identity::Invitation;
-use undertone_service::room::Shared;
 use undertone_service::server::Service;
+use undertone_service_testing::{START, evidence, fleet_clock, keys, shared};
 use undertone_store::{ManualClock, Store as _};
 
 use super::durable::Durable;
-use super::template::{PEOPLE, Rules, START, Sum, Template, keys};
+use super::template::{Rules, Sum, Template};
 
 const DEVICES: usize = 60;
 
-/// The deadline of an attempt, and the step of the clock.
+/// The deadline of an attempt, and the step of the fleet's clock.
 const ATTEMPT: u64 = 90_000;
 const STEP: u64 = 500;
 
@@ -74,30 +73,13 @@ fn play(template: &Template, kind: Malice, fraction: f64, seed: u64) -> Played {
     let case = format!("{:?}, {}", template.rules.sum, kind.name());
     let manual = ManualClock::at(START);
     let durable = Arc::new(Durable::new(template.stores(&manual, |_| ())));
-    let shared = Shared {
-        store: durable.clone(),
-        blobs: durable.clone(),
-        keys: keys(),
-        process: "test".to_owned(),
-        witness: None,
-    };
+    let shared = shared(durable.clone(), durable.clone(), "test");
     let service = Arc::new(Service::new(shared, template.rules.identity()).unwrap());
     service.tick().unwrap();
-    let clock = VirtualClock::at(START)
-        .with_step(STEP)
-        .followed_by(move |now| manual.set(now));
     let config = FleetConfig {
         seed,
-        clock: Arc::new(clock),
-        enrolment: match template.rules.identity() {
-            undertone_service::identity::Identity::Dev => Enrolment::SelfAsserted,
-            undertone_service::identity::Identity::Certificate
-            | undertone_service::identity::Identity::Attested => {
-                Enrolment::Invitations(Arc::new(|_, name| {
-                    Invitation::new(*name, START + 1_000_000_000).text(&keys(), PEOPLE)
-                }))
-            }
-        },
+        clock: fleet_clock(move |now| manual.set(now)),
+        enrolment: evidence(keys(), template.rules.identity()),
         max_pause_ms: 5_000,
         updates: Updates::OneHot,
         malicious: vec![Malicious { fraction, kind }],

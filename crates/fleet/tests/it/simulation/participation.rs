@@ -2,9 +2,10 @@
 
 use undertone_device::{Ended, Ineligible};
 use undertone_protocol::{Code, TaskState};
+use undertone_service_testing::START;
 
 use super::checker::Facts;
-use super::template::{Rules, START, Template};
+use super::template::{Rules, Template};
 use super::world::World;
 
 /// The codes with which the service refused the sessions of a device, in their order.

@@ -1,35 +1,23 @@
 //! A task that is made once and played in many worlds, with the people and devices of its population.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
-use std::path::Path;
 use std::sync::Arc;
 
 use undertone_coordinator::participation::ParticipantId;
-use undertone_coordinator::task::{Seeding, TaskFile};
-use undertone_device::{Limits, Neighbours, PolicyFloors, Setup, enrolment_body};
-use undertone_protocol::{
-    Digest32, Enrol, Enrolled, Label, Signed, Signer, TaskState, TrustedKeys, digest_of, limits, read, write,
-};
+use undertone_device::{Neighbours, PolicyFloors, Request, Setup};
+use undertone_protocol::{Digest32, Signed, Signer, TaskState, digest_of};
 use undertone_secagg::Floors;
-use undertone_service::identity::{Identity, Invitation};
-use undertone_service::keys::Keys;
-use undertone_service::room::Shared;
+use undertone_service::identity::Identity;
 use undertone_service::server::Service;
-use undertone_service::task::{Task, create};
+use undertone_service::task::Task;
+use undertone_service_testing as testing;
+use undertone_service_testing::{PEOPLE, PLAIN, blob, certificate, changed, keys, loaded};
 use undertone_store::{Blobs, ManualClock, Memory as MemoryStore, MemoryBlobs, NewTask, Store};
 
 use super::checker::Facts;
 use super::world::World;
 
-/// The time at which every world begins, in milliseconds since 1970.
-pub(crate) const START: u64 = 1_800_000_000_000;
-
-/// The name of the population.
-pub(crate) const PEOPLE: &str = "people";
-
 const WORDS: &str = "the\nof\nand\nto\n";
-const ROOT: [u8; 32] = [7; 32];
 
 /// The seed of the noise. With it the noise of a round is the same in every world, so a reference world shows it.
 const SEED: u64 = 5;
@@ -100,10 +88,6 @@ impl Rules {
             timer,
             cells,
         } = *self;
-        let identity = match self.identity() {
-            Identity::Dev => "dev",
-            Identity::Certificate | Identity::Attested => "certificate",
-        };
         let sessions = (over_selection * goal as f64).ceil() as u64;
         let (group, aggregation) = match sum {
             Sum::Plain => (floor, String::new()),
@@ -120,30 +104,26 @@ impl Rules {
         } else {
             floor.min(group * 2 / 3)
         };
-        format!(
+        let changes = format!(
             r#"
 seed = {SEED}
-name = "words"
 rounds = {rounds}
-vocabulary = {{ kind = "file", path = "vocab.txt" }}
-model = {{ family = "cifg", cells = {cells}, embedding = {cells}, projection = {cells} }}
-cohort = {{ sampling = "check_in", users_per_round = {goal}, population = 100 }}
+model = {{ cells = {cells}, embedding = {cells}, projection = {cells} }}
+cohort.users_per_round = {goal}
 participation = {{ min_sep = {min_sep}, max_part = {max_part} }}
-user_update = {{ algorithm = "fedavg", learning_rate = 0.5, batch_size = 2, epochs = 1 }}
-clip = {{ kind = "flat", norm = {CLIP_NORM} }}
-privacy = {{ noise_multiplier = 2.0, delta = 1e-6, mechanism = {{ kind = "blt", buffers = 2 }} }}
-server = {{ optimizer = {{ kind = "sgd" }}, learning_rate = 1.0 }}
+clip.norm = {CLIP_NORM}
 {aggregation}
 
 [service]
 over_selection = {over_selection}
 group = {{ target = {group}, min = {least} }}
 deadlines = {{ select = "20s", report = "40s", lobby = "5s", keys = "6s", shares = "6s", upload = "12s", unmask = "6s", attempt = "90s" }}
-eligibility = {{ min_examples = 1, max_examples = 16, timer = "{timer}s" }}
-identity = "{identity}"
-pace = {{ checkins_per_needed = 3.0, min_interval = "1s" }}
-"#
-        )
+eligibility.timer = "{timer}s"
+identity = "{}"
+"#,
+            self.identity().name()
+        );
+        changed(PLAIN, &changes)
     }
 }
 
@@ -168,10 +148,6 @@ pub(crate) struct Template {
 /// The clip norm of all tasks.
 const CLIP_NORM: f64 = 0.5;
 
-pub(crate) fn keys() -> Keys {
-    Keys::from_root(ROOT)
-}
-
 /// The name of a subject.
 pub(crate) fn name_of(subject: usize) -> Digest32 {
     digest_of(format!("subject {subject}").as_bytes())
@@ -182,52 +158,26 @@ pub(crate) fn device_key(device: usize) -> Signer {
     Signer::from_seed(&digest_of(format!("device {device}").as_bytes()))
 }
 
-/// The body of an enrolment of a device for its subject.
-pub(crate) fn enrolment(device: usize, subject: usize) -> Vec<u8> {
-    let key = device_key(device);
-    let invitation = Invitation::new(name_of(subject), START + 1_000_000_000).text(&keys(), PEOPLE);
-    let mut enrol = Enrol {
-        device_key: key.public().to_vec(),
-        invitation,
-        subject: name_of(subject).to_vec(),
-        certificate: None,
-        proof: Vec::new(),
-    };
-    enrol.proof = key.proof(Label::Enrolment, &enrolment_body(&enrol));
-    write(&enrol)
-}
-
-/// The certificate in the reply to an enrolment.
-pub(crate) fn certificate(reply: &[u8]) -> Option<Signed> {
-    let enrolled: Enrolled = read("the reply", reply, limits::MAX_MESSAGE).ok()?;
-    enrolled.certificate
+/// The enrolment of a device for its subject.
+pub(crate) fn enrolment(device: usize, subject: usize) -> Request {
+    testing::enrolment(&keys(), &device_key(device), &name_of(subject))
 }
 
 fn setup(rules: &Rules) -> Arc<Setup> {
-    let keys = keys();
-    let floor = rules.floor.min(3) as u32;
-    Arc::new(Setup {
-        population: PEOPLE.to_owned(),
-        board_keys: TrustedKeys::new([keys.board().public()]),
-        task_keys: TrustedKeys::new([keys.plans().public()]),
-        issuers: TrustedKeys::new([keys.issuer().public()]),
-        floors: PolicyFloors {
-            min_goal: 1,
-            min_group: 1,
-            max_epsilon: 1e6,
-            require_secagg: false,
-            population_rho: 1e6,
-            secagg: Floors::COMPILED.with_clients(floor.max(2), floor.max(2)).unwrap(),
-            neighbours: match rules.sum {
-                Sum::Active { .. } => Neighbours::Certified,
-                Sum::Plain | Sum::Curious { .. } => Neighbours::Anyone,
-            },
-            ..PolicyFloors::COMPILED
+    let floor = rules.floor.clamp(2, 3) as u32;
+    let floors = PolicyFloors {
+        min_goal: 1,
+        min_group: 1,
+        max_epsilon: 1e6,
+        population_rho: 1e6,
+        secagg: Floors::COMPILED.with_clients(floor, floor).unwrap(),
+        neighbours: match rules.sum {
+            Sum::Active { .. } => Neighbours::Certified,
+            Sum::Plain | Sum::Curious { .. } => Neighbours::Anyone,
         },
-        limits: Limits::default(),
-        client_version: 1,
-        evidence: Vec::new(),
-    })
+        ..testing::floors(rules.identity())
+    };
+    testing::setup(&keys(), floors)
 }
 
 impl Template {
@@ -260,39 +210,20 @@ impl Template {
 
     /// The task, before the noise of its rounds is known: sums then include it.
     fn without_noise(rules: Rules, subjects: Vec<usize>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("vocab.txt"), WORDS).unwrap();
-        let file: TaskFile =
-            undertone_run_directory::task::parse(&rules.text(), Path::new("task.toml"), Seeding::ParityTest)
-                .unwrap();
-        let store = Arc::new(MemoryStore::new(Arc::new(ManualClock::at(START))));
-        let blobs = Arc::new(MemoryBlobs::new());
-        let id = create(
-            &file,
-            folder.path(),
-            PEOPLE,
-            &keys(),
-            store.as_ref(),
-            blobs.as_ref(),
-        )
-        .unwrap();
-        let row = store.task(id).unwrap();
-        let task = Task::load(&row, blobs.as_ref(), &keys()).unwrap();
+        let world = testing::World::new().task(&rules.text()).words(WORDS).seeded();
+        let shared = world.shared("template");
+        let id = world.draft(&shared);
+        let row = shared.store.task(id).unwrap();
+        let task = loaded(&shared, id);
         let mut digests = vec![row.task.plan, row.task.model, task.vocabulary];
         digests.extend(task.mechanism.as_ref().map(|json| digest_of(json)));
-        let shared = Shared {
-            store: store.clone(),
-            blobs: blobs.clone(),
-            keys: keys(),
-            process: "template".to_owned(),
-            witness: None,
-        };
+        let blobs = shared.blobs.clone();
         let service = Service::new(shared, rules.identity()).unwrap();
         let certificates = subjects
             .iter()
             .enumerate()
             .map(|(device, subject)| {
-                let reply = service.enrol(PEOPLE, &enrolment(device, *subject)).unwrap();
+                let reply = service.enrol(PEOPLE, &enrolment(device, *subject).body).unwrap();
                 certificate(&reply).unwrap()
             })
             .collect();
@@ -308,7 +239,7 @@ impl Template {
             subjects,
             blobs: digests
                 .iter()
-                .map(|digest| bytes_of(blobs.as_ref(), digest))
+                .map(|digest| blob(blobs.as_ref(), digest))
                 .collect(),
             task,
             noise: Vec::new(),
@@ -363,16 +294,4 @@ impl Template {
     pub(crate) fn length(&self) -> usize {
         self.initial().len()
     }
-}
-
-/// The bytes of a blob.
-pub(crate) fn bytes_of(blobs: &dyn Blobs, digest: &Digest32) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    blobs
-        .get(digest, 0)
-        .unwrap()
-        .bytes
-        .read_to_end(&mut bytes)
-        .unwrap();
-    bytes
 }

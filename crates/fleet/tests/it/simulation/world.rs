@@ -10,15 +10,15 @@ use undertone_device::{
     Action, Bytes, Ended, Event, Job, JobError, Machine, Memory, Reply, Request, Row, Trained,
 };
 use undertone_protocol::{Digest32, TaskState};
-use undertone_service::room::Shared;
 use undertone_service::server::Service;
+use undertone_service_testing::{START, shared};
 use undertone_store::{ManualClock, NewTask, Store as _};
 use zeroize::Zeroizing;
 
 use super::dispatch::carry;
 use super::durable::{Crash, Durable};
 use super::kinds::{Kind, Manner, Point};
-use super::template::{START, Template, keys};
+use super::template::Template;
 pub(crate) use network::cut;
 
 /// Requests that are kept for replays.
@@ -199,13 +199,8 @@ impl<'t> World<'t> {
     /// Starts a process, beside those that run.
     pub(crate) fn start(&mut self) {
         self.starts += 1;
-        let shared = Shared {
-            store: self.durable.clone(),
-            blobs: self.durable.clone(),
-            keys: keys(),
-            process: format!("process {}", self.starts),
-            witness: None,
-        };
+        let process = format!("process {}", self.starts);
+        let shared = shared(self.durable.clone(), self.durable.clone(), &process);
         let service = Service::new(shared, self.template.rules.identity()).unwrap();
         self.processes.push(Process { service, ticks: true });
     }
