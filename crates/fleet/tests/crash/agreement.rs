@@ -11,11 +11,11 @@ use undertone_device::Progress;
 use undertone_fleet::Fleet;
 use undertone_protocol::{Digest32, Head, Label, Signed, TaskState, TrustedKeys, Verdict, digest_of, read};
 use undertone_service::room::Shared;
-use undertone_service::task::Task;
+use undertone_service_testing::{START, exports, loaded};
 use undertone_store::{AttemptId, AttemptState, MAX_HEAD, ManualClock, TaskId};
 
 use super::seen::Seen;
-use super::task::{START, Size, open, witness};
+use super::task::{Size, open, witness};
 
 /// The rounds of a task as they were released.
 pub(crate) struct Released {
@@ -101,7 +101,7 @@ fn released(shared: &Shared, task: TaskId, rounds: u64) -> Released {
 /// No device was ever shown two models of a round, nor anything that is not released; the head never fell.
 fn one_model_per_round(shared: &Shared, task: TaskId, released: &Released, seen: &Seen) {
     let row = shared.store.task(task).unwrap();
-    let loaded = Task::load(&row, shared.blobs.as_ref(), &shared.keys).unwrap();
+    let loaded = loaded(shared, task);
     assert!(!seen.assigned.is_empty());
     for (&round, served) in &seen.assigned {
         assert_eq!(
@@ -250,21 +250,4 @@ fn participations(shared: &Shared, task: TaskId, size: Size, released: &Released
             assert!(known, "device {device} does not remember {place:?}");
         }
     }
-}
-
-/// The export of an ended task verifies.
-pub(crate) fn exports(shared: &Shared, task: TaskId) {
-    let folder = tempfile::tempdir().unwrap();
-    let target = folder.path().join("run");
-    export(shared, task, &target);
-    let verified = undertone_verify::verify(&target).unwrap();
-    assert!(verified.holds(), "{verified:?}");
-}
-
-/// Writes the directory of an ended task.
-pub(crate) fn export(shared: &Shared, task: TaskId, target: &Path) {
-    let row = shared.store.task(task).unwrap();
-    let task = Task::load(&row, shared.blobs.as_ref(), &shared.keys).unwrap();
-    let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
-    task.export(store, blobs, &shared.keys, target).unwrap();
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use undertone_coordinator::record::LedgerLine;
 use undertone_service::room::Shared;
+use undertone_service_testing::export;
 
-use super::agreement::export;
 use super::inside::Inside;
 use super::task::{Size, Template, drawn};
 

@@ -6,7 +6,7 @@ use undertone_protocol::TaskState;
 use undertone_service::ServiceError;
 use undertone_service::room::{Room, Shared};
 use undertone_service::storage::spool::Spool;
-use undertone_service::task::Task;
+use undertone_service_testing::loaded;
 use undertone_store::{Postgres, Store};
 
 use super::inside::Inside;
@@ -84,8 +84,7 @@ fn a_standby_that_lacks_the_last_release_halts_the_task_and_makes_no_second_mode
                 .set_state(task, TaskState::Halted, TaskState::Active, "operator", note)
                 .unwrap();
         }
-        let row = store.task(task).unwrap();
-        let loaded = Task::load(&row, shared.blobs.as_ref(), &shared.keys).unwrap();
+        let loaded = loaded(&shared, task);
         let spool = Arc::new(Spool::new(1 << 20, here.path()).unwrap());
         let error = Room::lead(shared, spool, loaded).map(drop).unwrap_err();
         let ServiceError::Halted { reason, .. } = error else {

@@ -7,16 +7,17 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 use undertone_device::{NetworkLost, Reply, Request, Transport};
-use undertone_fleet::{Fleet, FleetConfig, FleetError, InProcess, Transports, VirtualClock};
+use undertone_fleet::{Fleet, FleetConfig, FleetError, InProcess, Transports};
 use undertone_protocol::TaskState;
 use undertone_service::identity::Identity;
 use undertone_service::room::Shared;
 use undertone_service::server::Service;
+use undertone_service_testing::{START, fleet_clock, users};
 use undertone_store::{ManualClock, TaskId};
 
 use super::hooks::{Hook, HookedBlobs, HookedStore};
 use super::seen::Seen;
-use super::task::{START, fleet_config, open, users};
+use super::task::{fleet_config, open};
 
 /// A service that can be put away and made again while its devices live on.
 pub(crate) struct Inside {
@@ -135,14 +136,10 @@ impl Inside {
     pub(crate) fn fleet(self: &Arc<Self>, devices: usize, seed: u64) -> Fleet<'static> {
         let clock = self.clock.clone();
         let config = FleetConfig {
-            clock: Arc::new(
-                VirtualClock::at(START)
-                    .with_step(500)
-                    .followed_by(move |now| clock.set(now)),
-            ),
+            clock: fleet_clock(move |now| clock.set(now)),
             seed,
             max_pause_ms: 20_000,
-            ..fleet_config(&self.folder, devices, START + 1_000_000_000)
+            ..fleet_config(&self.folder, devices)
         };
         Fleet::new(config, users(devices), ToInside(self.clone())).unwrap()
     }

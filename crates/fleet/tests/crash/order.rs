@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use undertone_fleet::{Fleet, FleetConfig, VirtualClock};
+use undertone_fleet::{Fleet, FleetConfig};
+use undertone_service_testing::users;
 
 use super::agreement::check;
 use super::outside::{Outside, ToChild};
-use super::task::{START, Size, Template, fleet_config, users};
+use super::task::{Size, Template, fleet_config};
 
 const CALLS: &str = "trace=write,pwrite64,writev,fsync,fdatasync,link,linkat,rename,renameat,renameat2";
 
@@ -160,16 +160,10 @@ fn traced() -> String {
     let folder = template.copy();
     let list = folder.path().join("calls");
     let outside = Outside::traced(folder.path(), CALLS, &list);
-    let clock = {
-        let outside = outside.clone();
-        VirtualClock::at(START)
-            .with_step(500)
-            .followed_by(move |now| outside.at(now))
-    };
     let config = FleetConfig {
-        clock: Arc::new(clock),
+        clock: outside.fleet_clock(),
         max_pause_ms: 20_000,
-        ..fleet_config(folder.path(), 60, START + 1_000_000_000)
+        ..fleet_config(folder.path(), 60)
     };
     let fleet = Fleet::new(config, users(60), ToChild(outside.clone())).unwrap();
     fleet.enrol().unwrap();

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use undertone_device::{HttpTransport, Method, NetworkLost, Reply, Request, Transport};
-use undertone_fleet::{Doom, FleetError, Kill, Launch, Transports};
+use undertone_fleet::{Doom, FleetClock, FleetError, Kill, Launch, Transports};
+use undertone_service_testing::{START, fleet_clock};
 
 use super::child::{BEGIN, CLOCK, FOLDER, PROGRESS, address_file, show};
 use super::seen::Seen;
-use super::task::START;
 
 /// The time that a child has to start. A start takes a fraction of a second on an idle machine.
 const TO_START: Duration = Duration::from_secs(120);
@@ -226,6 +226,12 @@ impl Outside {
             "the task paused in round {head}: too few devices are left that may take part"
         );
         state == "Completed"
+    }
+
+    /// The clock of a fleet, which moves that of the child.
+    pub(crate) fn fleet_clock(self: &Arc<Self>) -> Arc<dyn FleetClock> {
+        let outside = self.clone();
+        fleet_clock(move |now| outside.at(now))
     }
 
     /// Asks the child to end its work. It ends by itself afterwards.

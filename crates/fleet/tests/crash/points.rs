@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use undertone_coordinator::record::LedgerEntry;
-use undertone_fleet::{Doom, FailPoint, Fleet, FleetConfig, VirtualClock};
+use undertone_fleet::{Doom, FailPoint, Fleet, FleetConfig};
+use undertone_service_testing::users;
 
 use super::agreement::{Released, check};
 use super::outside::{ChildClock, Outside, ToChild, listed};
-use super::task::{START, Size, Template, drawn, fleet_config, users};
+use super::task::{Size, Template, drawn, fleet_config};
 
 /// Devices of a play: enough for three attempts per round that all count.
 const DEVICES: usize = 60;
@@ -45,20 +46,14 @@ fn play(template: &Template, seed: u64, prelude: &Prelude, point: Option<FailPoi
     dooms.extend(point.map(Doom::At));
     let patience = dooms.len() as u64 + 3;
     let outside = Outside::new(folder.path(), ChildClock::Virtual, listed(dooms), patience, seed);
-    let clock = {
-        let outside = outside.clone();
-        VirtualClock::at(START)
-            .with_step(500)
-            .followed_by(move |now| outside.at(now))
-    };
     let config = FleetConfig {
-        clock: Arc::new(clock),
+        clock: outside.fleet_clock(),
         seed,
         max_pause_ms: 10_000 + drawn(&[seed, 1]) % 20_000,
         start_spread_ms: drawn(&[seed, 2]) % 8_000,
         // With a cache of its own, each device loads each model.
         share_blobs: seed.is_multiple_of(2),
-        ..fleet_config(folder.path(), DEVICES, START + 1_000_000_000)
+        ..fleet_config(folder.path(), DEVICES)
     };
     let fleet = Fleet::new(config, users(DEVICES), ToChild(outside.clone())).unwrap();
     fleet.enrol().unwrap();

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use undertone_fleet::{Doom, Fleet, FleetConfig, MachineClock};
+use undertone_service_testing::users;
 
 use super::agreement::check;
 use super::outside::{ChildClock, Outside, ToChild};
-use super::task::{Size, Template, fleet_config, users};
+use super::task::{Size, Template, fleet_config};
 
 /// Kills a service at random times while it leads a task, up to `kills` times and no fewer than `at_least`. The fleet lives outside and
 /// goes on.
@@ -45,7 +46,7 @@ fn killed_at_random(size: Size, devices: usize, kills: u64, at_least: u64) {
         // The devices of a round come within 500 ms or more, which most lives are shorter than.
         max_pause_ms: 3000,
         start_spread_ms: 500,
-        ..fleet_config(folder.path(), devices, u64::MAX / 2)
+        ..fleet_config(folder.path(), devices)
     };
     let fleet = Fleet::new(config, users(devices), ToChild(outside.clone())).unwrap();
     fleet.enrol().unwrap();

@@ -3,18 +3,19 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use undertone_fleet::{Fleet, FleetConfig, VirtualClock};
+use undertone_fleet::{Fleet, FleetConfig};
 use undertone_service::ServiceError;
 use undertone_service::identity::Identity;
 use undertone_service::room::Shared;
 use undertone_service::server::Service;
+use undertone_service_testing::{START, fleet_clock, users};
 use undertone_store::{ManualClock, Release, StoreError};
 
 use super::agreement::{check, check_inside};
 use super::hooks::Hook;
 use super::inside::{Inside, hooked};
 use super::outside::{ChildClock, Outside, ToChild, listed};
-use super::task::{START, Size, Template, data, fleet_config, users};
+use super::task::{Size, Template, data, fleet_config};
 
 /// Longer than a lease.
 const PAST_THE_LEASE: u64 = 31_000;
@@ -185,15 +186,15 @@ fn a_stopped_process_keeps_its_data_folder_and_goes_on() {
     let now = Arc::new(std::sync::atomic::AtomicU64::new(START));
     let clock = {
         let (outside, now) = (outside.clone(), now.clone());
-        VirtualClock::at(START).with_step(500).followed_by(move |time| {
+        fleet_clock(move |time| {
             now.store(time, std::sync::atomic::Ordering::SeqCst);
             outside.at(time);
         })
     };
     let config = FleetConfig {
-        clock: Arc::new(clock),
+        clock,
         max_pause_ms: 20_000,
-        ..fleet_config(folder.path(), 60, START + 1_000_000_000)
+        ..fleet_config(folder.path(), 60)
     };
     let fleet = Fleet::new(config, users(60), ToChild(outside.clone())).unwrap();
     fleet.enrol().unwrap();

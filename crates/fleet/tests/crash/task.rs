@@ -4,25 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use undertone_coordinator::task::{Seeding, TaskFile};
-use undertone_device::{Limits, Neighbours, PolicyFloors, Setup};
-use undertone_fleet::{Enrolment, FleetConfig};
-use undertone_protocol::{TaskState, TrustedKeys};
-use undertone_secagg::Floors;
+use undertone_device::PolicyFloors;
+use undertone_fleet::FleetConfig;
 use undertone_service::data_folder::{BLOBS, DATABASE, SERVER};
-use undertone_service::identity::Invitation;
+use undertone_service::identity::Identity;
 use undertone_service::keys::Keys;
 use undertone_service::room::Shared;
-use undertone_service::task::create;
+use undertone_service_testing as testing;
+use undertone_service_testing::{PLAIN, START, World, changed, floors};
 use undertone_store::{Clock, FolderBlobs, ManualClock, Postgres, Sqlite, Store, TaskId};
-
-/// The time at which virtual clocks begin.
-pub(crate) const START: u64 = 1_800_000_000_000;
-
-/// The population of every task here.
-pub(crate) const PEOPLE: &str = "people";
-
-const WORDS: &str = "the\nof\nand\nto\nin\na\nis\nthat\nfor\nit\n";
 
 /// The size of a task.
 #[derive(Debug, Clone, Copy)]
@@ -65,38 +55,21 @@ impl Size {
             secure,
         } = self;
         let (select, report, attempt) = if quick { (5, 8, 25) } else { (60, 120, 300) };
-        let (noise, aggregation, deadlines) = match secure {
-            false => (8.0, "", ""),
-            true => (
-                2.0,
-                r#"aggregation = { sum = "secagg", encoding = { kind = "rotated_rounding", scale = 10000.0 }, min_clients = 6, max_clients = 24 }"#,
-                r#"lobby = "5s", keys = "10s", shares = "10s", upload = "30s", unmask = "10s", "#,
-            ),
+        let (noise, text) = match secure {
+            false => (8.0, PLAIN.to_owned()),
+            true => (2.0, testing::secure()),
         };
-        let group = if secure { 7 } else { 4 };
-        format!(
+        let changes = format!(
             r#"
-name = "words"
 rounds = {rounds}
-vocabulary = {{ kind = "file", path = "vocab.txt" }}
-model = {{ family = "cifg", cells = 6, embedding = 4, projection = 4 }}
-cohort = {{ sampling = "check_in", users_per_round = {users_per_round}, population = 1000 }}
+cohort = {{ users_per_round = {users_per_round}, population = 1000 }}
 participation = {{ min_sep = {min_sep}, max_part = {max_part} }}
-user_update = {{ algorithm = "fedavg", learning_rate = 0.5, batch_size = 2, epochs = 1 }}
-clip = {{ kind = "flat", norm = 0.5 }}
-privacy = {{ noise_multiplier = {noise:?}, delta = 1e-6, mechanism = {{ kind = "blt", buffers = 2 }} }}
-server = {{ optimizer = {{ kind = "sgd" }}, learning_rate = {rate:e} }}
-{aggregation}
-
-[service]
-over_selection = 1.5
-group = {{ target = {group}, min = 4 }}
-deadlines = {{ select = "{select}s", report = "{report}s", {deadlines}attempt = "{attempt}s" }}
-eligibility = {{ min_examples = 1, max_examples = 16, timer = "1s" }}
-identity = "certificate"
-pace = {{ checkins_per_needed = 3.0, min_interval = "1s" }}
+privacy.noise_multiplier = {noise:?}
+server.learning_rate = {rate:e}
+service.deadlines = {{ select = "{select}s", report = "{report}s", attempt = "{attempt}s" }}
 "#
-        )
+        );
+        changed(&text, &changes)
     }
 }
 
@@ -160,16 +133,7 @@ impl Template {
 
 /// Creates the task in a store, and activates it.
 pub(crate) fn create_task(shared: &Shared, size: Size) -> TaskId {
-    let words = tempfile::tempdir().unwrap();
-    fs::write(words.path().join("vocab.txt"), WORDS).unwrap();
-    let file: TaskFile =
-        undertone_run_directory::task::parse(&size.text(), Path::new("task.toml"), Seeding::Refused).unwrap();
-    let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
-    let task = create(&file, words.path(), PEOPLE, &shared.keys, store, blobs).unwrap();
-    store
-        .set_state(task, TaskState::Draft, TaskState::Active, "test", "")
-        .unwrap();
-    task
+    World::new().task(&size.text()).create(shared)
 }
 
 /// Copies a folder with everything in it.
@@ -187,42 +151,13 @@ pub(crate) fn copy_folder(from: &Path, to: &Path) {
 }
 
 /// The settings of a fleet whose devices trust the keys of a data folder.
-pub(crate) fn fleet_config(folder: &Path, devices: usize, invited_until: u64) -> FleetConfig {
+pub(crate) fn fleet_config(folder: &Path, devices: usize) -> FleetConfig {
     let keys = Keys::open(&data(folder)).unwrap();
-    let setup = Setup {
-        population: PEOPLE.to_owned(),
-        board_keys: TrustedKeys::new([keys.board().public()]),
-        task_keys: TrustedKeys::new([keys.plans().public()]),
-        issuers: TrustedKeys::new([keys.issuer().public()]),
-        floors: PolicyFloors {
-            min_goal: 2,
-            min_group: 2,
-            max_epsilon: 100.0,
-            require_secagg: false,
-            population_rho: 1000.0,
-            secagg: Floors::COMPILED.with_clients(4, 4).unwrap(),
-            neighbours: Neighbours::Certified,
-            ..PolicyFloors::COMPILED
-        },
-        limits: Limits::default(),
-        client_version: 1,
-        evidence: Vec::new(),
+    let floors = PolicyFloors {
+        population_rho: 1000.0,
+        ..floors(Identity::Certificate)
     };
-    let invitation = Arc::new(move |_, name: &undertone_protocol::Digest32| {
-        Invitation::new(*name, invited_until).text(&keys, PEOPLE)
-    });
-    FleetConfig {
-        enrolment: Enrolment::Invitations(invitation),
-        ..FleetConfig::new(Arc::new(setup), devices)
-    }
-}
-
-/// The texts of users.
-pub(crate) fn users(number: usize) -> Vec<Vec<Vec<u32>>> {
-    let example = |user: u32, place: u32| vec![3 + (user + place) % 8, 4, 5, 1];
-    (0..number as u32)
-        .map(|user| (0..8).map(|place| example(user, place)).collect())
-        .collect()
+    testing::fleet_config(keys, floors, devices)
 }
 
 /// A number that follows from others, for choices of a test.

@@ -9,12 +9,13 @@ use undertone_device::{HttpTransport, NetworkLost, Reply, Request, Transport};
 use undertone_fleet::{Doom, Fleet, FleetConfig, FleetError, Kill, Launch, MachineClock, Transports};
 use undertone_protocol::{CheckInReply, TaskState, check_in_reply, limits, read};
 use undertone_service::data_folder;
+use undertone_service_testing::users;
 use undertone_store::{Postgres, Store, TaskId};
 
 use super::agreement::{Released, check};
 use super::child::{FOLDER, LEASE, LEASE_TIME, NAME, ROLES, address_file};
 use super::seen::Seen;
-use super::task::{Size, create_task, data, drawn, fleet_config, temporary, users, witness};
+use super::task::{Size, create_task, data, drawn, fleet_config, temporary, witness};
 use crate::server::Server;
 
 /// The names of the processes.
@@ -305,7 +306,7 @@ impl Service {
             workers: 3,
             max_pause_ms: 2000,
             start_spread_ms: 500,
-            ..fleet_config(self.folder.path(), devices, u64::MAX / 2)
+            ..fleet_config(self.folder.path(), devices)
         };
         Fleet::new(config, users(devices), transports).unwrap()
     }
