@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use undertone_coordinator::task::Seeding;
 use undertone_device::{
-    Limits, PlanChecks, PolicyFloors, TaskPlan, check_certificate, check_session_certificate, enrolment_body,
+    Limits, PlanChecks, PolicyFloors, TaskPlan, check_certificate, check_session_certificate,
 };
 use undertone_operate::admin::listener::AdminFile;
 use undertone_operate::admin::{Operation, PublicKeys};
@@ -22,10 +22,10 @@ use undertone_protocol::{
 };
 use undertone_service::identity::{Identity, Invitation, IssuerKeys, Member, member};
 use undertone_service::keys::Keys;
-use undertone_service::room::{Claims, Room, Shared};
-use undertone_service::server::Service;
-use undertone_service::task::{Task, create};
-use undertone_store::{ManualClock, Memory, MemoryBlobs, TaskId};
+use undertone_service::room::{Claims, Room};
+use undertone_service_testing as testing;
+use undertone_service_testing::{PEOPLE, START as NOW};
+use undertone_store::TaskId;
 use zeroize::Zeroizing;
 
 use crate::Syntax;
@@ -37,10 +37,6 @@ pub const TARGETS: [&str; 4] = [
     "federated_settings",
     "federated_uploads",
 ];
-
-const NOW: u64 = 1_800_000_000_000;
-
-const PEOPLE: &str = "people";
 
 const TASK: &str = r#"
 name = "words"
@@ -177,40 +173,18 @@ fn world() -> &'static World {
 }
 
 fn make() -> anyhow::Result<World> {
-    let folder = tempfile::tempdir()?;
-    std::fs::write(folder.path().join("vocab.txt"), "the\nof\nand\nto\n")?;
-    let keys = Keys::from_root([7; 32]);
-    let shared = Shared {
-        store: Arc::new(Memory::new(Arc::new(ManualClock::at(NOW)))),
-        blobs: Arc::new(MemoryBlobs::new()),
-        keys: Keys::from_root([7; 32]),
-        process: "fuzz".to_owned(),
-        witness: None,
-    };
-    let file = undertone_run_directory::task::parse(TASK, Path::new("task.toml"), Seeding::Refused)?;
-    let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
-    let task = create(&file, folder.path(), PEOPLE, &keys, store, blobs)?;
-    let plan = Task::load(&store.task(task)?, blobs, &keys)?.plan;
-    let state = undertone_protocol::TaskState::Draft;
-    store.set_state(task, state, undertone_protocol::TaskState::Active, "fuzz", "")?;
-    let service = Service::new(shared, Identity::Certificate)?;
-    // The first tick leads the task, and the second one opens an attempt.
+    let running = testing::World::new()
+        .task(TASK)
+        .words("the\nof\nand\nto\n")
+        .start();
+    let (service, task) = (&running.service, running.task);
+    // The start leads the task, and this tick opens an attempt.
     service.tick()?;
-    service.tick()?;
-    let device = device();
-    let mut enrol = Enrol {
-        device_key: device.public().to_vec(),
-        invitation: Invitation::new([9; 32], NOW + 1000).text(&keys, PEOPLE),
-        ..Enrol::default()
-    };
-    enrol.proof = device.proof(Label::Enrolment, &enrolment_body(&enrol));
     let refused = |problem: Problem| anyhow::anyhow!("{}: {}", problem.code().as_str_name(), problem.message);
-    let enrolled: Enrolled = read(
-        "it",
-        &service.enrol(PEOPLE, &write(&enrol)).map_err(refused)?,
-        4096,
-    )?;
-    let certificate = enrolled.certificate.unwrap_or_default();
+    let (keys, device) = (testing::keys(), device());
+    let enrolment = testing::enrolment(&keys, &device, &[9; 32]);
+    let enrolled = service.enrol(PEOPLE, &enrolment.body).map_err(refused)?;
+    let certificate = testing::certificate(&enrolled).unwrap_or_default();
     let body = write(&check_in(task, &certificate));
     let path = "/v1/p/people/check-in";
     let signature = RequestSignature::new(&device, NOW, "POST", path, &body).header();
@@ -221,7 +195,7 @@ fn make() -> anyhow::Result<World> {
         .session(&assignment.token, &assignment.session)
         .map_err(refused)?;
     Ok(World {
-        plan,
+        plan: testing::loaded(running.shared(), task).plan,
         task,
         keys,
         certificate,
@@ -342,12 +316,8 @@ fn plans(input: &[u8]) -> bool {
     let signer = world.keys.plans();
     let trusted = TrustedKeys::new([signer.public()]);
     let floors = PolicyFloors {
-        min_goal: 2,
-        min_group: 2,
-        max_epsilon: 100.0,
-        require_secagg: false,
         population_rho: 100.0,
-        ..PolicyFloors::COMPILED
+        ..testing::floors(Identity::Certificate)
     };
     let limits = Limits::default();
     let checks = PlanChecks {
