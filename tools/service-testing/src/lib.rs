@@ -14,6 +14,7 @@
 mod device;
 mod export;
 mod fleet;
+mod heard;
 mod keys;
 mod running;
 mod task;
@@ -22,6 +23,7 @@ mod world;
 pub use device::Device;
 pub use export::{blob, export, exports, loaded};
 pub use fleet::{evidence, fleet_clock, fleet_config, users};
+pub use heard::heard;
 pub use keys::{certificate, enrolment, floors, keys, setup, shared};
 pub use running::Running;
 pub use task::{PLAIN, changed, secure};

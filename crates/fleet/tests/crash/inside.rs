@@ -3,16 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
 use undertone_device::{NetworkLost, Reply, Request, Transport};
 use undertone_fleet::{Fleet, FleetConfig, FleetError, InProcess, Transports};
 use undertone_protocol::TaskState;
 use undertone_service::identity::Identity;
 use undertone_service::room::Shared;
 use undertone_service::server::Service;
-use undertone_service_testing::{START, fleet_clock, users};
+use undertone_service_testing::{START, fleet_clock, heard, users};
 use undertone_store::{ManualClock, TaskId};
 
 use super::hooks::{Hook, HookedBlobs, HookedStore};
@@ -104,14 +101,15 @@ impl Inside {
     /// Does what is due, and returns the errors that the service logs meanwhile.
     pub(crate) fn tick(&self, task: TaskId) -> Vec<String> {
         let service = self.service();
-        let errors = Errors::default();
-        let ticked = tracing::subscriber::with_default(errors.clone(), || service.tick());
+        let (ticked, log) = heard(|| service.tick());
         if let Ok(row) = service.shared().store.task(task) {
             self.lock().seen.heads.push(row.head_round);
         }
-        let mut errors = std::mem::take(&mut *errors.0.lock().unwrap());
-        errors.extend(ticked.err().map(|error| error.to_string()));
-        errors
+        let logged = log.into_iter().flatten().filter(|(name, _)| *name == "error");
+        let logged = logged.map(|(_, error)| error);
+        logged
+            .chain(ticked.err().map(|error| error.to_string()))
+            .collect()
     }
 
     /// The state of the task, for a message.
@@ -165,36 +163,5 @@ struct ToInside(Arc<Inside>);
 impl Transports for ToInside {
     fn open(&self, _: usize) -> Result<Box<dyn Transport>, FleetError> {
         Ok(Box::new(Connection(self.0.clone())))
-    }
-}
-
-/// The errors of a log.
-#[derive(Clone, Default)]
-struct Errors(Arc<Mutex<Vec<String>>>);
-
-impl Subscriber for Errors {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &Event<'_>) {
-        event.record(&mut Error(&self.0));
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-/// The field `error` of an event.
-struct Error<'e>(&'e Mutex<Vec<String>>);
-
-impl Visit for Error<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "error" {
-            self.0.lock().unwrap().push(format!("{value:?}"));
-        }
     }
 }

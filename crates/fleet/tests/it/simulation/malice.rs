@@ -8,14 +8,14 @@
 //! | culprits are named | the warnings of the service |
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use undertone_coordinator::record::{LedgerEntry, LedgerLine};
 use undertone_fleet::{Fleet, FleetConfig, InProcess, Malice, Malicious, Updates};
 use undertone_protocol::TaskState;
 use undertone_service::server::Service;
-use undertone_service_testing::{START, evidence, fleet_clock, keys, shared};
+use undertone_service_testing::{START, evidence, fleet_clock, heard, keys, shared};
 use undertone_store::{ManualClock, Store as _};
 
 use super::durable::Durable;
@@ -26,35 +26,6 @@ const DEVICES: usize = 60;
 /// The deadline of an attempt, and the step of the fleet's clock.
 const ATTEMPT: u64 = 90_000;
 const STEP: u64 = 500;
-
-/// The warnings of a thread.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() <= tracing::Level::WARN
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Text(String);
-        impl tracing::field::Visit for Text {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                use std::fmt::Write as _;
-                let _ = write!(self.0, "{}={value:?} ", field.name());
-            }
-        }
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
 
 /// The end of a play.
 struct Played {
@@ -88,8 +59,8 @@ fn play(template: &Template, kind: Malice, fraction: f64, seed: u64) -> Played {
     let users: Vec<Vec<Vec<u32>>> = vec![vec![vec![3, 1]; 4]; DEVICES];
     let fleet = Fleet::new(config, users, InProcess::new(service.clone()).unwrap()).unwrap();
     fleet.enrol().unwrap();
-    let (warnings, id, started) = (Warnings::default(), template.new_task.id, Instant::now());
-    tracing::subscriber::with_default(warnings.clone(), || {
+    let (id, started) = (template.new_task.id, Instant::now());
+    let (_, warnings) = heard(|| {
         fleet
             .run_until(|| {
                 service.tick().unwrap();
@@ -138,7 +109,7 @@ fn play(template: &Template, kind: Malice, fraction: f64, seed: u64) -> Played {
         included: included.collect(),
         malicious: malicious.map(|(device, _)| device).collect(),
         entry: *entry,
-        warnings: warnings.0.lock().unwrap().clone(),
+        warnings: warnings.iter().map(|fields| format!("{fields:?}")).collect(),
         refusals: fleet.statistics().total.ends.into_keys().collect(),
     }
 }
