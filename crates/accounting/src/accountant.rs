@@ -295,7 +295,10 @@ impl Accountant {
             Recipe::Pld => {
                 let composition = self.composition(self.log_tail(log_delta))?;
                 self.fits()?;
-                (self.rounded_up(composition.epsilon(Bound::Upper, log_delta)), None)
+                (
+                    self.rounded_up(composition.epsilon(Bound::Upper, log_delta)),
+                    None,
+                )
             }
             Recipe::Zcdp => {
                 let total = self.total();
@@ -337,7 +340,10 @@ impl Accountant {
             Recipe::Pld => {
                 let composition = self.composition(LOG_TAIL_OF_DELTAS)?;
                 self.fits()?;
-                (composition.log_delta(Bound::Upper, (epsilon.get() - self.rounding()).max(0.0)), None)
+                (
+                    composition.log_delta(Bound::Upper, (epsilon.get() - self.rounding()).max(0.0)),
+                    None,
+                )
             }
             Recipe::Zcdp => {
                 let total = self.total();

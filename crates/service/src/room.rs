@@ -360,6 +360,11 @@ impl Room {
     /// [`ServiceError::Halted`]; [`StoreError::Fenced`] where another process leads the task now; [`ServiceError::Broken`] after a
     /// failure at the request of a device. This room is then over, and the task is led anew.
     pub fn tick(&self) -> Result<()> {
+        self.tick_while(true)
+    }
+
+    /// [`tick`](Self::tick), which opens an attempt only where `opens` says that its release could be kept.
+    pub(crate) fn tick_while(&self, opens: bool) -> Result<()> {
         if let Some(reason) = self.lock().broken.clone() {
             return Err(ServiceError::Broken { reason });
         }
@@ -369,7 +374,7 @@ impl Room {
             let mut inner = self.lock();
             inner.ended.retain(|_, (_, until)| *until > now);
             inner.state = self.shared.store.task(self.task.id)?.state;
-            if inner.current.is_none() {
+            if inner.current.is_none() && opens {
                 self.open_attempt(&mut inner, now)?;
             }
             self.lose_shards(&mut inner)?;

@@ -7,6 +7,7 @@ mod several;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -17,7 +18,7 @@ use undertone_protocol::{
     Assignment, CheckIn, Code, Digest32, Enrol, Enrolled, Problem, RequestSignature, RetryWindow,
     SessionCertificates, SessionKeys, Signed, TaskKind, TaskState, limits, read, write,
 };
-use undertone_store::{Millis, SessionId, StoreError, TaskId};
+use undertone_store::{BlobError, Millis, SessionId, StoreError, TaskId, TaskRow};
 use zeroize::Zeroizing;
 
 use crate::capacity::Capacity;
@@ -34,7 +35,7 @@ use crate::pace;
 use crate::room::{Claims, LeftOver, Reply, Room, Shared};
 use crate::storage::spool::Spool;
 use crate::task::{self, Task};
-use crate::trouble::Troubles;
+use crate::trouble::{Trouble, Troubles};
 use boards::Boards;
 
 pub(crate) use several::CheckedIn;
@@ -44,6 +45,14 @@ const CERTIFICATES_PER_DAY: u32 = 8;
 
 /// The time until a task that could not go on is led again, in milliseconds of the store.
 const RETRY: Millis = 1000;
+
+/// The next try to lead a task.
+#[derive(Debug, Clone, Copy)]
+struct Retry {
+    at: Millis,
+    /// The blobs must take as many bytes as a release has before, because they refused some.
+    tries_blobs: bool,
+}
 
 /// A service in one process. Its methods block; listeners give them a thread.
 pub struct Service {
@@ -81,8 +90,8 @@ pub struct Service {
     closed: AtomicBool,
     metrics: Arc<Metrics>,
     troubles: Arc<Troubles>,
-    /// Times of the next tries to lead tasks that could not go on.
-    retries: Mutex<BTreeMap<TaskId, Millis>>,
+    /// The next tries to lead tasks that could not go on.
+    retries: Mutex<BTreeMap<TaskId, Retry>>,
 }
 
 impl std::fmt::Debug for Service {
@@ -273,6 +282,8 @@ impl Service {
             return Ok(());
         }
         let rows = self.shared.store.tasks()?;
+        // A release that cannot be kept costs its participants a round, so no attempt opens that could end so.
+        let opens = !self.troubles.is_in(Trouble::Disk);
         for row in &rows {
             let room = self.room(row.task.id);
             let live = is_live(row.state);
@@ -286,7 +297,7 @@ impl Service {
                 (None, true) if !self.may_lead(row) => {}
                 (None, true) if !self.may_retry(row.task.id) => {}
                 (None, true) => self.lead(row.task.id),
-                (Some(room), true) => match room.tick() {
+                (Some(room), true) => match room.tick_while(opens) {
                     Ok(()) => self.goes_on(row.task.id),
                     Err(error) => {
                         self.stumbled(row.task.id, &error);
@@ -321,6 +332,9 @@ impl Service {
     fn lead(&self, id: TaskId) {
         let led = || {
             let row = self.shared.store.task(id)?;
+            if self.retries().get(&id).is_some_and(|retry| retry.tries_blobs) {
+                self.try_blobs(&row)?;
+            }
             let task = Task::load(&row, self.shared.blobs.as_ref(), &self.shared.keys)?;
             self.led(task)
         };
@@ -334,14 +348,33 @@ impl Service {
         }
     }
 
-    fn retries(&self) -> std::sync::MutexGuard<'_, BTreeMap<TaskId, Millis>> {
+    /// Stores and deletes as many bytes as the last release of a task has.
+    fn try_blobs(&self, row: &TaskRow) -> Result<()> {
+        let blobs = &self.shared.blobs;
+        let mut length = 0;
+        for digest in std::iter::once(&row.head_model).chain(&row.head_state) {
+            match blobs.get(digest, 0) {
+                Ok(blob) => length += blob.length,
+                // A task that only evaluates has none.
+                Err(BlobError::Missing { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // No other blob has these bytes.
+        let name: [u8; 32] = random()?;
+        let stored = blobs.put(&mut name.chain(std::io::repeat(0).take(length)))?;
+        blobs.remove(&stored.digest)?;
+        Ok(())
+    }
+
+    fn retries(&self) -> std::sync::MutexGuard<'_, BTreeMap<TaskId, Retry>> {
         self.retries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `true` unless the task could not go on a moment ago.
     fn may_retry(&self, id: TaskId) -> bool {
         let now = self.shared.store.now();
-        self.retries().get(&id).is_none_or(|at| *at <= now)
+        self.retries().get(&id).is_none_or(|retry| retry.at <= now)
     }
 
     fn goes_on(&self, id: TaskId) {
@@ -353,10 +386,17 @@ impl Service {
     pub(crate) fn stumbled(&self, id: TaskId, error: &ServiceError) {
         // The first failure may be over with the room that had it.
         let now = self.shared.store.now();
+        let refused = matches!(error, ServiceError::Blob(BlobError::Io { .. }));
         self.retries()
             .entry(id)
-            .and_modify(|at| *at = now + RETRY)
-            .or_insert(now);
+            .and_modify(|retry| {
+                retry.at = now + RETRY;
+                retry.tries_blobs |= refused;
+            })
+            .or_insert(Retry {
+                at: now,
+                tries_blobs: refused,
+            });
         match error {
             // A store that does not answer is a trouble of the process, and no task's.
             ServiceError::Store(StoreError::Unavailable { .. }) => {}

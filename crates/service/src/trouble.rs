@@ -193,6 +193,11 @@ impl Troubles {
         Some(seconds)
     }
 
+    /// `true` while the process is in a trouble.
+    pub(crate) fn is_in(&self, trouble: Trouble) -> bool {
+        self.any.load(Ordering::Acquire) && self.lock().contains_key(&(trouble, None))
+    }
+
     /// Number of troubles of each kind: 0 or 1, and for tasks their number.
     #[must_use]
     pub fn counts(&self) -> [(Trouble, usize); 5] {
