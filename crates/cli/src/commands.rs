@@ -14,29 +14,24 @@ pub(crate) const NO_GROUP: Option<&str> = None;
 
 pub(crate) mod advise;
 pub(crate) mod audit;
-pub(crate) mod backup;
 pub(crate) mod data;
-mod demo;
-pub(crate) mod device;
 pub(crate) mod eval;
 pub(crate) mod export;
-pub(crate) mod fleet;
 pub(crate) mod generate;
-pub(crate) mod identity;
 pub(crate) mod init;
+pub(crate) mod lacking;
 pub(crate) mod mechanism;
-mod operator;
 pub(crate) mod personalize;
 pub(crate) mod plan;
 pub(crate) mod predict;
 pub(crate) mod pretrain;
 pub(crate) mod publish;
 pub(crate) mod report;
-pub(crate) mod serve;
+#[cfg(feature = "service")]
+pub(crate) mod service;
 pub(crate) mod shell;
 pub(crate) mod simulate;
 pub(crate) mod sweep;
-pub(crate) mod task;
 pub(crate) mod train;
 pub(crate) mod verify;
 

@@ -5,10 +5,13 @@ use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
-use tracing_subscriber::EnvFilter;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
 use undertone_present::terminal;
 
 use crate::output;
@@ -18,17 +21,18 @@ const FILTER: &str = "UNDERTONE_LOG";
 
 /// Starts the log. `json` writes one object per event, from level `info` on for the service; else warnings go out as text.
 pub(crate) fn start(json: bool) {
-    let usual = if json {
-        "warn,undertone_service=info,undertone_operate=info"
-    } else {
-        "warn"
+    let asked = std::env::var(FILTER).ok().and_then(|text| text.parse().ok());
+    let filter: Targets = asked.unwrap_or_else(|| {
+        let usual = Targets::new().with_default(LevelFilter::WARN);
+        let service = ["undertone_service", "undertone_operate"].map(|name| (name, LevelFilter::INFO));
+        if json { usual.with_targets(service) } else { usual }
+    });
+    let log = tracing_subscriber::fmt::layer().with_ansi(false);
+    let layer = match json {
+        true => log.event_format(Json).with_writer(|| Raw).boxed(),
+        false => log.with_writer(|| output::Log).without_time().boxed(),
     };
-    let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| usual.into());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
-    match json {
-        true => log.event_format(Json).with_writer(|| Raw).init(),
-        false => log.with_writer(|| output::Log).without_time().init(),
-    }
+    tracing_subscriber::registry().with(layer.with_filter(filter)).init();
 }
 
 /// Events as JSON, one per line.

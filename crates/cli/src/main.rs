@@ -2,24 +2,24 @@
 //!
 //! This binary is glue: every command reads its arguments, calls a library crate and shows the result.
 
+// A server and a device ask whether to end.
+#![cfg_attr(not(feature = "service"), allow(dead_code))]
+
 mod commands;
-mod descriptors;
 mod log;
-#[cfg(feature = "otlp")]
-mod otlp;
 mod output;
 mod signals;
-mod wiping;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+#[cfg(feature = "service")]
+use commands::service;
 use commands::{
-    advise, audit, backup, data, device, eval, export, fleet, generate, identity, init, mechanism,
-    personalize, plan, predict, pretrain, publish, report, serve, shell, simulate, sweep, task, train,
-    verify,
+    advise, audit, data, eval, export, generate, init, lacking, mechanism, personalize, plan, predict, pretrain,
+    publish, report, shell, simulate, sweep, train, verify,
 };
 use output::Output;
 use undertone_planner::account::AccountArgs;
@@ -127,27 +127,9 @@ enum Command {
     /// The folder holds the model, its words, the privacy statement and a public ledger, and no exact statistic of people. The command
     /// verifies the folder from its own files, and refuses a run whose guarantee does not cover all of it.
     Publish(publish::PublishArgs),
-    /// Serve federated tasks to devices, from one data folder on one machine.
-    ///
-    /// The server assigns devices to rounds, adds up their updates and releases each round exactly once. Progress goes to standard
-    /// error. SIGTERM or Ctrl-C ends it in order: a release is finished, other attempts are abandoned, and their participants count.
-    /// The log is JSON, one event per line, unless standard error is a terminal. `UNDERTONE_LOG` chooses its events.
-    Serve(Box<serve::ServeArgs>),
-    /// Create, plan, start, watch and export the tasks of a service.
-    ///
-    /// The commands work on the data folder itself, or through the server that has it open.
-    Task(task::TaskArgs),
-    /// Make backups of a service, rehearse them, and restore one.
-    Backup(backup::BackupArgs),
-    /// Invite the subjects of a population, revoke devices, and print the keys that devices trust.
-    Identity(identity::IdentityArgs),
-    /// Enrol this machine as a device of a population, give it text, and take part in rounds.
-    Device(Box<device::DeviceArgs>),
-    /// Let simulated devices take part in the tasks of a service, with faults and malicious devices where asked for.
-    ///
-    /// Each device is a real one with keys, memory and texts of its own, and the texts come from a documented process. At the end a
-    /// funnel shows how far the sessions came. Keys and draws follow from the seed, so these devices protect nobody.
-    Fleet(Box<fleet::FleetArgs>),
+    #[cfg(feature = "service")]
+    #[command(flatten)]
+    Service(service::ServiceCommand),
     /// Print the completions of a shell, for the file that the shell reads.
     ///
     /// For example, `undertone completions bash > ~/.local/share/bash-completion/completions/undertone`.
@@ -160,17 +142,17 @@ enum Command {
 
 fn main() -> ExitCode {
     signals::report_full_files();
-    let arguments = Arguments::parse();
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| lacking::explained(error).exit());
+    #[cfg(feature = "service")]
+    let serves = match &arguments.command {
+        Command::Service(command) => command.prepare(),
+        _ => false,
+    };
+    #[cfg(not(feature = "service"))]
+    let serves = false;
     // A server whose standard error is collected writes events that programs read.
-    log::start(matches!(arguments.command, Command::Serve(_)) && !std::io::stderr().is_terminal());
+    log::start(serves && !std::io::stderr().is_terminal());
     let output = Output { json: arguments.json };
-    // PRIVACY: these hold updates, tokens or texts of people.
-    if matches!(arguments.command, Command::Serve(_) | Command::Device(_)) {
-        wiping::start();
-    }
-    if matches!(arguments.command, Command::Serve(_)) {
-        wiping::return_free_memory();
-    }
     let result = match arguments.command {
         Command::Init(args) => init::run(&args, &output),
         Command::Train(args) => train::run(args, &output),
@@ -191,12 +173,8 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(args, &output),
         Command::Verify(args) => verify::run(&args, &output),
         Command::Publish(args) => publish::run(&args, &output),
-        Command::Serve(args) => serve::run(&args, &output),
-        Command::Task(args) => task::run(args, &output),
-        Command::Backup(args) => backup::run(args, &output),
-        Command::Identity(args) => identity::run(args, &output),
-        Command::Device(args) => device::run(*args, &output),
-        Command::Fleet(args) => fleet::run(&args, &output),
+        #[cfg(feature = "service")]
+        Command::Service(command) => command.run(&output),
         Command::Completions(args) => shell::completions(&args, Arguments::command(), &output),
         Command::Manual(args) => shell::manual(&args, Arguments::command(), &output),
     };

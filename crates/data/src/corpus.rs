@@ -16,7 +16,9 @@ use crate::made_from;
 use crate::path::expand;
 use crate::places;
 use crate::progress::Progress;
-use crate::source::{Identity, MemoryTable, Source, texts_identity};
+#[cfg(feature = "tables")]
+use crate::source::{MemoryTable, table::Table};
+use crate::source::{Identity, Source, texts_identity};
 use crate::split::Split;
 use crate::stats::CorpusStats;
 use crate::synthetic::BestAccuracy;
@@ -67,6 +69,7 @@ impl Corpus {
     ///
     /// # Errors
     /// The errors of [`Corpus::open`], and a `spec` whose source is not [`MemoryTable::source`].
+    #[cfg(feature = "tables")]
     pub fn from_table(
         spec: &CorpusSpec,
         table: &MemoryTable,
@@ -75,8 +78,8 @@ impl Corpus {
         progress: &dyn Progress,
     ) -> Result<Corpus> {
         spec.validate()?;
-        let source = Source::memory(&spec.source, table)?;
-        Corpus::of_source(source, spec, base_dir, cache_dir, progress)
+        let (table, identity) = Table::memory(&spec.source, table)?;
+        Corpus::of_source((Source::Table(table), identity), spec, base_dir, cache_dir, progress)
     }
 
     fn of_source(

@@ -103,6 +103,18 @@ pub enum DataError {
         /// The message of the decoder.
         detail: String,
     },
+    /// A source of a kind that this build leaves out.
+    #[error(
+        "{}this build reads JSON lines, CSV and plain text; the complete one reads {what}: `cargo install --path crates/cli`, or `pip \
+         install undertone-dp`",
+        path.as_ref().map_or_else(String::new, |path| format!("{}: ", path.display()))
+    )]
+    NotInThisBuild {
+        /// The file, where it is known.
+        path: Option<PathBuf>,
+        /// What the complete build reads.
+        what: &'static str,
+    },
     /// A file holds something else than text.
     #[error("{} is {got}: {help}", path.display())]
     Foreign {

@@ -26,7 +26,7 @@ use crate::noted::Noted;
 use crate::progress::{Progress, Stage};
 use crate::rows::number;
 use crate::source::exports::ExportSource;
-use crate::source::{GitSource, Source};
+use crate::source::{GitSource, Source, table};
 use crate::split::Split;
 use crate::splitter::{Splitter, assign_as};
 use undertone_settings::time::NO_TIME;
@@ -166,7 +166,7 @@ pub fn import_git(
         }),
         origin: format!("the log of {}", source.path.display()),
     };
-    let reader = Source::git(source, options.salt)?;
+    let reader = Source::Table(table::Table::git(source, options.salt)?);
     write_users(&reader, &plan, output, options, progress)
 }
 
@@ -195,7 +195,7 @@ pub fn import_export(
         }),
         origin: format!("the export {}", source.path.display()),
     };
-    write_users(&Source::Export(source), &plan, output, options, progress)
+    write_users(&Source::Table(table::Table::Export(source)), &plan, output, options, progress)
 }
 
 /// The rule of the split column, or one that is not used where none is written.

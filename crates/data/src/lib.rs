@@ -25,18 +25,24 @@
 //! The example convention and the caps per user follow McMahan et al., *Learning differentially private recurrent language models* (ICLR
 //! 2018), section 4. The formats and the synthetic process are described in `docs/guide/data.md` of the repository.
 
+// Imports, groups and near-duplicates use what else there is.
+#![cfg_attr(not(feature = "tables"), allow(dead_code))]
+
 mod builder;
 mod byte_size;
 mod cache;
 mod columns;
 mod corpus;
 mod count;
+#[cfg(feature = "tables")]
 mod dedup;
 mod error;
 mod examples;
 mod file;
+#[cfg(feature = "tables")]
 mod grouped;
 mod hash;
+#[cfg(feature = "tables")]
 mod import;
 mod limits;
 mod made_from;
@@ -56,6 +62,7 @@ mod stats;
 mod synthetic;
 #[cfg(test)]
 mod testing;
+#[cfg(feature = "subwords")]
 mod tokenizer;
 mod vocabulary;
 mod vote_collector;
@@ -63,15 +70,18 @@ mod vote_collector;
 pub use byte_size::{ByteSize, NotAByteSize};
 pub use corpus::{Corpus, Partition, User};
 pub use count::WordCounts;
+#[cfg(feature = "tables")]
 pub use dedup::{DedupOptions, DedupSource, DedupSummary, dedup};
 pub use error::{DataError, Place, Result};
 pub use file::FolderBuilder;
+#[cfg(feature = "tables")]
 pub use grouped::{
     GroupOptions, Grouped, GroupedManifest, GroupedRow, Grouper, GrouperOptions, Shard, StreamOptions,
     UserRows, UserStream, group,
 };
 #[cfg(feature = "sqlite")]
 pub use import::import_sqlite;
+#[cfg(feature = "tables")]
 pub use import::{ImportOptions, ImportSummary, import, import_export, import_git};
 pub use made_from::record_of_source;
 pub use names::UserNames;
@@ -82,11 +92,15 @@ pub use progress::{NoProgress, Progress, Stage};
 pub use prose::{ProseSummary, prose};
 #[cfg(feature = "sqlite")]
 pub use source::SqliteSource;
+#[cfg(feature = "tables")]
 pub use source::exports::{DateOrder, ExportKind, ExportSource};
-pub use source::{GitSource, MemoryTable, has_column};
+pub use source::has_column;
+#[cfg(feature = "tables")]
+pub use source::{GitSource, MemoryTable};
 pub use split::Split;
 pub use stats::{CorpusStats, Distribution, PartitionStats};
 pub use synthetic::BestAccuracy;
+#[cfg(feature = "subwords")]
 pub use tokenizer::{TokenizerKind, TokenizerSummary, train_tokenizer};
 pub use undertone_text::{
     EosTargets, Examples, MAX_VOCABULARY_WORDS, SpecialIds, Vocab, VocabProvenance, WordRule, open_sentence,

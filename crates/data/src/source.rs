@@ -1,24 +1,36 @@
 //! Sources of rows, behind one function.
 
+#[cfg(feature = "tables")]
 mod arrow;
 pub(crate) mod coded;
+#[cfg(feature = "tables")]
 pub(crate) mod columns;
 pub(crate) mod csv;
+mod expansion;
+#[cfg(feature = "tables")]
 pub(crate) mod exports;
 pub(crate) mod files;
 mod foreign;
+#[cfg(feature = "tables")]
 mod git;
 pub(crate) mod hive;
 mod json;
 pub(crate) mod lines;
+#[cfg(feature = "tables")]
 mod memory;
 #[cfg(test)]
 mod mutations;
+#[cfg(feature = "tables")]
 pub(crate) mod parquet;
 mod plain;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(test)]
+#[cfg(feature = "tables")]
+pub(crate) mod table;
+#[cfg(not(feature = "tables"))]
+#[path = "source/no_table.rs"]
+pub(crate) mod table;
+#[cfg(all(test, feature = "tables"))]
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -26,19 +38,19 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use crate::columns::{Columns, Keys};
-use crate::error::{DataError, Result, invalid, missing_column};
-use crate::grouped::Grouped;
-use crate::hash::pseudonym;
+use crate::error::{DataError, Result, missing_column};
 use crate::path::expand;
 use crate::progress::Progress;
 use crate::rows::OnRows;
-use crate::source::exports::{ExportSource, hint};
 use crate::synthetic::Population;
-use undertone_settings::{GroupedSource, MemorySource, SourceSpec, SyntheticSource};
+use undertone_settings::{SourceSpec, SyntheticSource};
 
 use coded::Coded;
+use table::Table;
 
+#[cfg(feature = "tables")]
 pub use git::GitSource;
+#[cfg(feature = "tables")]
 pub use memory::MemoryTable;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteSource;
@@ -47,23 +59,10 @@ pub use sqlite::SqliteSource;
 #[derive(Debug)]
 pub(crate) enum Source<'a> {
     Synthetic(Box<Population>),
-    Parquet(Vec<PathBuf>, Columns<'a>),
-    Arrow(Vec<PathBuf>, Columns<'a>),
     Jsonl(Vec<PathBuf>, Columns<'a>, Option<&'a str>),
     Csv(Vec<PathBuf>, Columns<'a>, csv::Format<'a>),
-    /// The log of a git repository, which only an import reads.
-    Git {
-        path: &'a Path,
-        commit: String,
-        salt: &'a [u8],
-    },
-    /// Rows of a query, which only an import reads.
-    #[cfg(feature = "sqlite")]
-    Sqlite(&'a SqliteSource),
-    /// An export of people, which only an import reads.
-    Export(&'a ExportSource),
-    Grouped(Vec<PathBuf>, Columns<'static>),
-    Memory(&'a MemoryTable),
+    /// A source that the feature `tables` reads.
+    Table(Table<'a>),
 }
 
 /// Files and commits a source reads, as a line that goes into the corpus digest.
@@ -82,15 +81,6 @@ impl<'a> Source<'a> {
         };
         match spec {
             SourceSpec::Synthetic(source) => Ok(Source::synthetic(source)),
-            SourceSpec::Parquet(source) => {
-                let (files, identity) = table(&source.path, files::PARQUET)?;
-                Ok((Source::Parquet(files, Columns::from(source)), identity))
-            }
-            SourceSpec::Arrow(source) => {
-                let files = arrow::files(&expand("data.source.path", &source.path, base)?)?;
-                let identity = files::identity(&files, progress)?;
-                Ok((Source::Arrow(files, Columns::from(source)), identity))
-            }
             SourceSpec::Jsonl(source) => {
                 let (files, identity) = table(&source.path, files::JSONL)?;
                 Ok((
@@ -109,39 +99,11 @@ impl<'a> Source<'a> {
                 let identity = if tabs { identity + " tabs" } else { identity };
                 Ok((Source::Csv(files, Columns::from(source), format), identity))
             }
-            SourceSpec::Grouped(source) => Source::grouped(source, base),
-            SourceSpec::Memory(source) => Err(DataError::Memory {
-                expected: source.in_words(),
-                got: "no table: give it to the function `train` of the Python package as `data`".to_owned(),
-            }),
+            other => {
+                let (table, identity) = Table::open(other, base, progress)?;
+                Ok((Source::Table(table), identity))
+            }
         }
-    }
-
-    /// A table in memory, which must be the one that the settings name.
-    pub(crate) fn memory(spec: &SourceSpec, table: &'a MemoryTable) -> Result<(Source<'a>, Identity)> {
-        table.check(spec)?;
-        let MemorySource { rows, sha256, .. } = table.source();
-        Ok((Source::Memory(table), format!("table {rows} {sha256}")))
-    }
-
-    fn grouped(source: &GroupedSource, base: &Path) -> Result<(Source<'static>, Identity)> {
-        let folder = expand("data.source.path", &source.path, base)?;
-        let (files, columns, digest) = Grouped::files(&folder)?;
-        let has = |key, asked: bool, column: Option<&'static str>| match (asked, column) {
-            (true, None) => Err(invalid(
-                key,
-                format!("false, because {} was grouped without it", folder.display()),
-                "true",
-            )),
-            (true, column) => Ok(column),
-            (false, _) => Ok(None),
-        };
-        let columns = Columns {
-            time: has("data.source.time", source.time, columns.time)?,
-            split: has("data.source.split", source.split, columns.split)?,
-            ..columns
-        };
-        Ok((Source::Grouped(files, columns), format!("grouped {digest}")))
     }
 
     /// About how many bytes of users and text there are: what memory is divided by.
@@ -149,19 +111,10 @@ impl<'a> Source<'a> {
         match self {
             // A few hundred words per user, as drawn.
             Source::Synthetic(population) => Ok(4096 * population.num_users()),
-            Source::Arrow(files, _) => files.iter().map(|file| files::size(file)).sum(),
             Source::Jsonl(files, ..) | Source::Csv(files, ..) => {
                 files.iter().map(|file| coded::unpacked_bytes(file)).sum()
             }
-            #[cfg(feature = "sqlite")]
-            Source::Sqlite(source) => files::size(&source.path),
-            // A log is no larger than that of the largest projects.
-            Source::Git { .. } => Ok(1 << 30),
-            // Groups on disk alone ask, and they never read an export.
-            Source::Export(_) => Ok(1 << 30),
-            Source::Parquet(files, columns) => text_bytes(files, *columns),
-            Source::Grouped(files, columns) => text_bytes(files, *columns),
-            Source::Memory(table) => Ok(table.bytes()),
+            Source::Table(table) => table.text_bytes(),
         }
     }
 
@@ -172,22 +125,10 @@ impl<'a> Source<'a> {
         )
     }
 
-    /// The log of a repository, whose authors are replaced by hashes under `salt`.
-    pub(crate) fn git(source: &'a GitSource, salt: &'a [u8]) -> Result<Source<'a>> {
-        let (path, commit) = (source.path.as_path(), git::resolve(source)?);
-        Ok(Source::Git { path, commit, salt })
-    }
-
     /// Reads all rows in order.
     pub(crate) fn read(&self, on_rows: &mut OnRows<'_>) -> Result<()> {
         match self {
             Source::Synthetic(population) => population.read(on_rows),
-            Source::Parquet(files, columns) => read_parquet(files, *columns, on_rows),
-            Source::Grouped(files, columns) => read_parquet(files, *columns, on_rows),
-            Source::Memory(table) => table.read(on_rows),
-            #[cfg(feature = "sqlite")]
-            Source::Sqlite(source) => sqlite::read(source, on_rows),
-            Source::Arrow(files, columns) => each(files, *columns, on_rows, &mut arrow::read),
             Source::Jsonl(files, columns, records) => read_json(files, *columns, *records, on_rows),
             Source::Csv(files, columns, format) => {
                 let mut read = |content: Coded<'_>, columns: Columns<'_>, on_rows: &mut OnRows<'_>| {
@@ -195,10 +136,7 @@ impl<'a> Source<'a> {
                 };
                 each_text(files, files::CSV, *columns, on_rows, &mut read)
             }
-            Source::Export(source) => source.read(on_rows),
-            Source::Git { path, commit, salt } => {
-                git::read(path, commit, &|address| pseudonym(salt, address), on_rows)
-            }
+            Source::Table(table) => table.read(on_rows),
         }
     }
 }
@@ -231,39 +169,6 @@ fn source_of(files: &[PathBuf]) -> PathBuf {
     }
 }
 
-fn text_bytes(files: &[PathBuf], columns: Columns<'_>) -> Result<u64> {
-    files.iter().try_fold(0, |sum: u64, file| {
-        Ok(sum.saturating_add(parquet::text_bytes(file, columns)?))
-    })
-}
-
-fn read_parquet(files: &[PathBuf], columns: Columns<'_>, on_rows: &mut OnRows<'_>) -> Result<()> {
-    if files.len() == 1 {
-        return each(files, columns, on_rows, &mut parquet::read);
-    }
-    let total = files
-        .iter()
-        .map(|file| parquet::num_rows(file))
-        .try_fold(0, |sum: u64, rows| Ok::<_, DataError>(sum.saturating_add(rows?)))?;
-    let on_rows: &mut OnRows<'_> = &mut |rows, _| on_rows(rows, Some(total));
-    each(files, columns, on_rows, &mut parquet::read)
-}
-
-/// Reads one file after another.
-fn each(
-    files: &[PathBuf],
-    columns: Columns<'_>,
-    on_rows: &mut OnRows<'_>,
-    read: &mut dyn FnMut(&Path, Columns<'_>, &mut OnRows<'_>) -> Result<()>,
-) -> Result<()> {
-    let mut parts = Parts::default();
-    for file in files {
-        let mut read = |columns: Columns<'_>, on_rows: &mut OnRows<'_>| read(file, columns, on_rows);
-        parts.add(hive::read(file, columns, &mut read, on_rows))?;
-    }
-    parts.finish()
-}
-
 /// Reads the contents of one text file after another; those of archives have names with these endings.
 fn each_text(
     files: &[PathBuf],
@@ -278,7 +183,7 @@ fn each_text(
             let result = coded::each(file, extensions, &mut |content| {
                 parts.add(read(content, columns, on_rows))
             });
-            result.map_err(|error| hint::explained(file, error))
+            result.map_err(|error| table::explained(file, error))
         };
         hive::read(file, columns, &mut read, on_rows)?;
     }
@@ -361,11 +266,8 @@ fn read_file(
     on_rows: &mut OnRows<'_>,
 ) -> Result<()> {
     let extension = files::extension(path);
-    if extension == "parquet" {
-        return parquet::read(path, columns, on_rows);
-    }
-    if files::ARROW.contains(&extension) {
-        return arrow::read(path, columns, on_rows);
+    if extension == "parquet" || files::ARROW.contains(&extension) {
+        return table::read(path, columns, on_rows);
     }
     let mut read = |content: Coded<'_>, columns: Columns<'_>, on_rows: &mut OnRows<'_>| match extension {
         "jsonl" | "ndjson" | "json" => json::read(content, columns, None, seen, on_rows),

@@ -2,7 +2,9 @@
 
 use undertone_coordinator::task::TaskConfig;
 use undertone_data::Partition;
+#[cfg(feature = "gpu")]
 use undertone_gpu::{Capacity, GpuEngine, Trainer};
+#[cfg(feature = "gpu")]
 use undertone_gpu_sum::Emulator;
 use undertone_local::{CpuEngine, Engine};
 use undertone_models::{ModelSpec, SequenceModel};
@@ -37,10 +39,16 @@ pub(crate) fn open(
 ) -> Result<Box<dyn Engine>> {
     match engine {
         EngineConfig::Processor => Ok(Box::new(processor(task, model, users, threads))),
+        #[cfg(feature = "gpu")]
         EngineConfig::Emulator { users: slots, .. } => on(Emulator::default(), slots, task, model, users),
         #[cfg(feature = "cuda")]
         EngineConfig::Gpu { users: slots, .. } => on(undertone_gpu::open(0)?, slots, task, model, users),
-        #[cfg(not(feature = "cuda"))]
+        #[cfg(not(feature = "gpu"))]
+        EngineConfig::Emulator { .. } | EngineConfig::Gpu { .. } => {
+            let expected = "`processor`, because this program was built without the feature `gpu`";
+            Err(RunError::value("engine.kind", expected, "another machine"))
+        }
+        #[cfg(all(feature = "gpu", not(feature = "cuda")))]
         EngineConfig::Gpu { .. } => {
             let expected =
                 "`processor` or `emulator`, because this program was built without the feature `cuda`";
@@ -81,6 +89,7 @@ fn sizes(users: &Partition<'_>) -> (usize, usize) {
     (longest_example(users), max_examples)
 }
 
+#[cfg(feature = "gpu")]
 fn on<M: Trainer + Clone + 'static>(
     machine: M,
     slots: usize,

@@ -15,13 +15,23 @@ pub fn parse_words(path: &Path, bytes: &[u8]) -> Result<Vocab> {
     Vocab::from_words(bytes).map_err(|error| in_file(path, error))
 }
 
-/// Reads the bytes of a tokenizer by [`Vocab::from_tokenizer`]; `path` only names them in errors.
+/// Reads the bytes of a tokenizer by `Vocab::from_tokenizer`; `path` only names them in errors.
 ///
 /// # Errors
-/// [`VocabularyError::BadTokenizer`].
-#[cfg(feature = "subwords")]
+/// [`VocabularyError::BadTokenizer`], and for each file without the feature `subwords`.
 pub fn parse_tokenizer(path: &Path, bytes: Vec<u8>, bos: Option<&str>, eos: Option<&str>) -> Result<Vocab> {
-    Vocab::from_tokenizer(bytes, bos, eos).map_err(|error| in_file(path, error))
+    #[cfg(feature = "subwords")]
+    return Vocab::from_tokenizer(bytes, bos, eos).map_err(|error| in_file(path, error));
+    #[cfg(not(feature = "subwords"))]
+    {
+        let _ = (bytes, bos, eos);
+        let detail = "this build cuts text into words alone; the complete one reads tokenizers: `cargo install --path crates/cli`, or \
+                      `pip install undertone-dp`";
+        Err(VocabularyError::BadTokenizer {
+            path: path.to_owned(),
+            detail: detail.to_owned(),
+        })
+    }
 }
 
 /// Reads the ids of the bytes of a tokenizer by [`Vocab::from_tokens`]; `path` only names them in errors. The vocabulary cuts no text.

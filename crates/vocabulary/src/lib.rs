@@ -4,7 +4,7 @@
 //!
 //! | item | what it holds |
 //! |---|---|
-//! | [`parse_words`], [`parse_tokens`], `parse_tokenizer` | vocabularies of the bytes of a file |
+//! | [`parse_words`], [`parse_tokens`], [`parse_tokenizer`] | vocabularies of the bytes of a file |
 //! | [`FileRecord`], [`MadeFromPeople`], [`MadeKind`] | the record of a file that was made from people's text |
 //! | [`PrivateVocabulary`] | the record of words that were chosen with a guarantee |
 //! | [`record_of`], [`not_private`], [`private_record_of`] | records on disk |
@@ -12,7 +12,7 @@
 //! | [`record_path`], [`RECORD_SUFFIX`] | the place of a record |
 //! | [`VocabularyError`] | errors, which name a file |
 //!
-//! `parse_tokenizer` needs the feature `subwords`.
+//! [`parse_tokenizer`] refuses every file without the feature `subwords`.
 
 // docs.rs marks what needs a feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -29,8 +29,6 @@ pub mod threshold;
 pub use beside::{not_private, private_record_of, record_of};
 pub use choice::WordChoice;
 pub use error::{Result, VocabularyError};
-#[cfg(feature = "subwords")]
-pub use files::parse_tokenizer;
-pub use files::{parse_tokens, parse_words};
+pub use files::{parse_tokenizer, parse_tokens, parse_words};
 pub use private::PrivateVocabulary;
 pub use record::{FileRecord, MadeFromPeople, MadeKind, RECORD_SUFFIX, record_path};

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::file::refuse_existing;
 use crate::made_from::people_of;
 use crate::progress::Progress;
-use crate::source::{Source, SqliteSource};
+use crate::source::{Source, SqliteSource, table::Table};
 use crate::splitter::Splitter;
 use undertone_settings::{SplitSpec, name_of_source};
 
@@ -45,5 +45,5 @@ pub fn import_sqlite(
         people: people_of(None, options.public, || name_of_source(&path)),
         origin: path.clone().into_owned(),
     };
-    write_users(&Source::Sqlite(source), &plan, output, options, progress)
+    write_users(&Source::Table(Table::Sqlite(source)), &plan, output, options, progress)
 }

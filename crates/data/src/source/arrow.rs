@@ -24,7 +24,8 @@ use crate::file::read_bounded;
 use crate::rows::{OnRows, Rows};
 use crate::source::columns::{Wanted, text_bytes};
 use crate::source::files;
-use crate::source::parquet::{ROW_BYTES, max_expanded, too_large};
+use crate::source::expansion::{max_expanded, too_large};
+use crate::source::parquet::ROW_BYTES;
 use undertone_text::guard::caught;
 
 /// Maximum size of the description of a message.

@@ -4,19 +4,26 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::io::{Cursor, Error, ErrorKind, Read, Seek};
+#[cfg(feature = "tables")]
+use std::io::Seek;
+use std::io::{Cursor, Error, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use flate2::read::MultiGzDecoder;
-use zip::ZipArchive;
-use zip::result::ZipError;
+#[cfg(feature = "tables")]
+use zip::{ZipArchive, result::ZipError};
+#[cfg(feature = "tables")]
 use zstd::stream::read::Decoder as ZstdDecoder;
 
 use super::files;
 use super::foreign::{self, Foreign};
-use super::parquet::{max_expanded, too_large};
-use crate::error::{Result, io, no_files, short};
+use super::expansion::{max_expanded, too_large};
+use crate::error::{Result, io, short};
+#[cfg(feature = "tables")]
+use crate::error::no_files;
+#[cfg(not(feature = "tables"))]
+use crate::error::DataError;
 
 /// Bytes at the start of a file that tell what it holds.
 const HEAD_BYTES: u64 = 512;
@@ -84,18 +91,29 @@ pub(crate) fn each(
     let coding = Coding::of(&head);
     let start = Cursor::new(head);
     let content: Box<dyn Read> = match coding {
+        #[cfg(feature = "tables")]
         Coding::Zip => return each_entry(file, path, &bound, extensions, read),
         Coding::Plain => Box::new(start.chain(file)),
         Coding::Gzip => bound.unpacked("gzip", MultiGzDecoder::new(start.chain(file))),
+        #[cfg(feature = "tables")]
         Coding::Zstd => {
             let mut decoder = ZstdDecoder::new(start.chain(file)).map_err(io("read", path))?;
             decoder.window_log_max(MAX_WINDOW_LOG).map_err(io("read", path))?;
             bound.unpacked("zstd", decoder)
         }
+        #[cfg(not(feature = "tables"))]
+        Coding::Zip | Coding::Zstd => {
+            let _ = extensions;
+            return Err(DataError::NotInThisBuild {
+                path: Some(path.to_owned()),
+                what: "zip archives and files of zstd",
+            });
+        }
     };
     read(opened(path, None, content)?)
 }
 
+#[cfg(feature = "tables")]
 fn each_entry(
     mut file: File,
     path: &Path,

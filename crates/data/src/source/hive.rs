@@ -8,8 +8,7 @@ use std::path::Path;
 use crate::columns::Columns;
 use crate::error::{DataError, Place, Result, bad_value, quoted};
 use crate::rows::{OnRows, Rows};
-use crate::source::columns::{Cell, Unit};
-use undertone_settings::time::NO_TIME;
+use undertone_settings::time::{self, NO_TIME};
 
 /// The name of a folder whose column is null.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -89,14 +88,16 @@ impl Given {
             };
             let text = decoded(value).ok_or_else(|| bad("UTF-8 and %XX", quoted(value)))?;
             if columns.time == Some(&name) {
-                let cell = match &*text {
-                    NULL => Cell::Null,
-                    text => Cell::Text(text),
+                let seconds = match &*text {
+                    NULL => Ok(None),
+                    text => time::of_text(text, columns.time_unit),
                 };
-                given.time = Some(
-                    cell.seconds(Unit::Number, columns.time_unit)
-                        .map_err(|(expected, got)| bad(&expected, got))?,
-                );
+                given.time = Some(match seconds {
+                    Ok(None) => NO_TIME,
+                    Ok(Some(NO_TIME)) => return Err(bad(&time::expected(), quoted(text.trim()))),
+                    Ok(Some(seconds)) => seconds,
+                    Err(expected) => return Err(bad(&expected, quoted(text.trim()))),
+                });
                 continue;
             }
             if text.is_empty() || text == NULL {

@@ -21,29 +21,14 @@ use parquet::file::metadata::RowGroupMetaData;
 use crate::columns::Columns;
 use crate::error::{DataError, Result, empty, io};
 use crate::rows::{OnRows, Rows};
+use crate::source::expansion::{max_expanded, too_large};
 use crate::source::columns::{Wanted, text_bytes as bytes_of_texts};
 use undertone_text::guard::caught;
 
 /// Maximum size of the description at a file's end.
 const MAX_FOOTER_BYTES: u64 = 16 << 20;
-/// A file may expand to this size, or to [`MAX_EXPANSION`] times its own where that is more.
-const EXPANSION_BYTES: u64 = 64 << 20;
-const MAX_EXPANSION: u64 = 1000;
 /// Bytes that every row costs, beside its text.
 pub(super) const ROW_BYTES: u64 = 40;
-
-/// Bytes to which a file of `size` bytes may expand.
-pub(crate) fn max_expanded(size: u64) -> u64 {
-    EXPANSION_BYTES.max(size.saturating_mul(MAX_EXPANSION))
-}
-
-/// The message about a file that expands beyond that.
-pub(crate) fn too_large() -> String {
-    format!(
-        "it expands to more than {} MiB and {MAX_EXPANSION} times its size",
-        EXPANSION_BYTES >> 20
-    )
-}
 
 /// A file whose description was read.
 pub(crate) struct Opened {

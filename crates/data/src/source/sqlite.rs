@@ -21,7 +21,8 @@ use crate::error::{DataError, Place, Result, bad_value, empty, invalid, io, miss
 use crate::limits::MAX_LINE_BYTES;
 use crate::rows::{OnRows, Rows};
 use crate::source::columns::{Cell, Refused, Unit};
-use crate::source::parquet::{ROW_BYTES, max_expanded, too_large};
+use crate::source::expansion::{max_expanded, too_large};
+use crate::source::parquet::ROW_BYTES;
 use undertone_settings::TimeUnit;
 use undertone_settings::time::NO_TIME;
 

@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use undertone_data::{
-    BestAccuracy, Corpus, CorpusStats, Distribution, ImportSummary, Noted, PartitionStats, Progress, Stage,
+    BestAccuracy, Corpus, CorpusStats, Distribution, Noted, PartitionStats, Progress, Stage,
     UserNames, Vocab, WordCounts,
 };
 use undertone_present::numbers::grouped;
@@ -143,7 +143,7 @@ pub(super) fn described(corpus: &Corpus) -> String {
 }
 
 /// Names that may not be one person each; one row for each kind, with the next step.
-fn names(names: &UserNames, rows: u64) -> Vec<(&'static str, String)> {
+pub(super) fn names(names: &UserNames, rows: u64) -> Vec<(&'static str, String)> {
     let mut shown = Vec::new();
     if names.alike > 0 {
         shown.push((
@@ -183,7 +183,7 @@ fn names(names: &UserNames, rows: u64) -> Vec<(&'static str, String)> {
 }
 
 /// Counts of what readers replaced, skipped or cut; one row for each kind.
-fn noted(noted: &Noted) -> impl Iterator<Item = (&str, String)> {
+pub(super) fn noted(noted: &Noted) -> impl Iterator<Item = (&str, String)> {
     noted.iter().map(|(kind, count)| (kind, grouped(count)))
 }
 
@@ -244,52 +244,6 @@ fn histogram(sizes: &Distribution) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     format!("Training users by number of examples:\n{}", table.trim_fmt())
-}
-
-/// An import as text for readers.
-pub(super) fn imported(summary: &ImportSummary, path: &Path) -> String {
-    let mut rows = vec![
-        (
-            "file",
-            format!("{} ({:.1} MB)", path.display(), summary.bytes as f64 / 1e6),
-        ),
-        ("rows", grouped(summary.rows)),
-        ("rows without text (left out)", grouped(summary.rows_without_text)),
-        ("users", grouped(summary.users)),
-        (
-            "user ids",
-            if summary.users_hashed {
-                "salted hashes"
-            } else {
-                "unchanged, as in the source"
-            }
-            .to_owned(),
-        ),
-        (
-            "time column",
-            if summary.has_time { "timestamp" } else { "none" }.to_owned(),
-        ),
-    ];
-    match summary.split_rows {
-        Some([train, validation, test]) => {
-            let [train, validation, test] = [train, validation, test].map(grouped);
-            rows.push((
-                "rows by split",
-                format!("{train} train, {validation} validation, {test} test"),
-            ));
-        }
-        None => rows.push(("split column", "none".to_owned())),
-    }
-    if summary.rows_dropped > 0 {
-        rows.push(("rows of dropped users", grouped(summary.rows_dropped)));
-    }
-    rows.extend(names(&summary.names, summary.rows));
-    rows.extend(noted(&summary.noted));
-    if !summary.skipped.is_empty() {
-        rows.push(("skipped", summary.skipped.join(", ")));
-    }
-    let note = "The users are pseudonymous, not anonymous: their text is unchanged.";
-    format!("{}\n{note}", facts(rows))
 }
 
 /// A written vocabulary.

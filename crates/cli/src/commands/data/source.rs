@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
-use undertone_data::{Examples, SqliteSource, WordRule};
+use undertone_data::{Examples, WordRule};
 use undertone_settings::{
     CorpusSpec, CsvSource, Dialect, GroupedSource, SourceSpec, SplitSpec, SyntheticSource, TableSource,
     TimePoint, TimeUnit, VocabularySpec,
@@ -214,6 +214,7 @@ impl SourceArgs {
     }
 
     /// The column that the flags name for the user.
+    #[cfg(feature = "tables")]
     pub(super) fn user_column(&self) -> &str {
         &self.user_column
     }
@@ -284,8 +285,9 @@ impl SourceArgs {
     }
 
     /// The rows of a query, with the columns that the flags name.
-    pub(super) fn query(&self, path: &Path, query: &str) -> SqliteSource {
-        SqliteSource {
+    #[cfg(feature = "tables")]
+    pub(super) fn query(&self, path: &Path, query: &str) -> undertone_data::SqliteSource {
+        undertone_data::SqliteSource {
             path: path.to_owned(),
             query: query.to_owned(),
             user: self.user_column.clone(),

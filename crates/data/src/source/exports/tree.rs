@@ -13,7 +13,7 @@ use zip::result::ZipError;
 
 use crate::error::{DataError, Place, Result, bad_value, empty, io, quoted};
 use crate::file::is_record;
-use crate::source::parquet::max_expanded;
+use crate::source::expansion::max_expanded;
 
 /// Maximum number of files below a folder or in an archive.
 const MAX_FILES: usize = 2_000_000;

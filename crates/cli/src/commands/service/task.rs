@@ -219,7 +219,7 @@ fn operation(command: TaskCommand) -> anyhow::Result<(DataArgs, Missing, Operati
             data,
             population,
         } => {
-            let text = super::text(&file)?;
+            let text = crate::commands::text(&file)?;
             // The server that performs it may run in another folder.
             let path = absolute(&file)?;
             let operation = Operation::Create {

@@ -30,7 +30,7 @@ use undertone_settings::CorpusSpec;
 use undertone_store::{TaskId, TaskRow};
 use undertone_verify::verify;
 
-use super::train;
+use crate::commands::train;
 use crate::output::{Output, facts};
 use crate::signals;
 

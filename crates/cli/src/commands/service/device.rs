@@ -217,14 +217,14 @@ fn enrol(args: EnrolArgs, output: &Output) -> anyhow::Result<()> {
         (false, Some(server), Some(population), Some(keys)) => {
             let floors = args.floors.as_deref();
             let floors = floors
-                .map(|file| super::parsed_file(file, "expected the minimum requirements of a device"))
+                .map(|file| crate::commands::parsed_file(file, "expected the minimum requirements of a device"))
                 .transpose()?;
             Settings(DeviceSettings {
                 server,
                 population,
                 keys: undertone_run_directory::files::read_json(&keys)?,
                 floors,
-                root: args.root.as_deref().map(super::text).transpose()?,
+                root: args.root.as_deref().map(crate::commands::text).transpose()?,
                 insecure: args.insecure,
                 evidence: args.evidence.as_deref().map(evidence).transpose()?,
                 client_version: args.client_version,
@@ -275,7 +275,7 @@ fn add(folder: &std::path::Path, files: &[PathBuf], days: u32, output: &Output) 
                     .context("cannot read standard input")?;
                 text
             }
-            false => super::text(file)?,
+            false => crate::commands::text(file)?,
         };
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             device

@@ -3,7 +3,7 @@
 use undertone_data::ByteSize;
 use undertone_service::capacity::{Capacity, RateLimits};
 
-use crate::descriptors;
+use super::super::descriptors;
 
 /// The ceilings of a server.
 #[derive(Debug, clap::Args)]

@@ -23,7 +23,7 @@ use undertone_protocol::{
 use undertone_settings::CorpusSpec;
 
 use super::operator::{Missing, perform, unexpected};
-use super::train::start_threads;
+use crate::commands::train::start_threads;
 use crate::output::Output;
 use crate::signals;
 
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &FleetArgs, output: &Output) -> anyhow::Result<()> {
     let access = access(args, &file)?;
     let faults = match &args.faults {
         None => Faults::default(),
-        Some(path) => super::parsed_file(path, "expected the probabilities of faults")?,
+        Some(path) => crate::commands::parsed_file(path, "expected the probabilities of faults")?,
     };
     let folder = tempfile::tempdir().context("cannot make a folder for the texts of the devices")?;
     let corpus = corpus(args, &file, &base, folder.path())?;
@@ -150,7 +150,7 @@ pub(crate) fn run(args: &FleetArgs, output: &Output) -> anyhow::Result<()> {
         way = way.insecure();
     }
     if let Some(root) = &args.root {
-        way = way.with_root(super::text(root)?);
+        way = way.with_root(crate::commands::text(root)?);
     }
     let mut watch = Watch {
         transport: way.open(0)?,
@@ -216,7 +216,7 @@ fn access(args: &FleetArgs, file: &TaskFile) -> anyhow::Result<Access> {
         }
         (None, Some(path)) => {
             let keys = undertone_run_directory::files::read_json(path)?;
-            let text = args.invitations.as_deref().map(super::text).transpose()?;
+            let text = args.invitations.as_deref().map(crate::commands::text).transpose()?;
             let lines = text.iter().flat_map(|text| text.lines());
             (
                 keys,
@@ -280,7 +280,7 @@ fn setup(args: &FleetArgs, file: &TaskFile, keys: &PublicKeys) -> anyhow::Result
 fn corpus(args: &FleetArgs, file: &TaskFile, base: &Path, cache: &Path) -> anyhow::Result<Corpus> {
     let (text, folder) = match &args.corpus {
         Some(path) => (
-            super::text(path)?,
+            crate::commands::text(path)?,
             path.parent().unwrap_or_else(|| Path::new(".")),
         ),
         None => {
@@ -296,7 +296,7 @@ fn corpus(args: &FleetArgs, file: &TaskFile, base: &Path, cache: &Path) -> anyho
         }
     };
     let named = args.corpus.as_deref().unwrap_or(&args.task);
-    let mut spec: CorpusSpec = super::parsed(named, &text, "expected a table like `[data]` of a run file")?;
+    let mut spec: CorpusSpec = crate::commands::parsed(named, &text, "expected a table like `[data]` of a run file")?;
     // Devices cut their text by the plan.
     spec.words = file.text.words;
     let corpus = Corpus::open(&spec, folder, cache, &NoProgress)?;
@@ -314,7 +314,7 @@ fn availability(trace: Option<&Path>) -> anyhow::Result<Arc<dyn Availability>> {
     let Some(path) = trace else {
         return Ok(Arc::new(Always));
     };
-    let file: TraceFile = super::parsed_file(path, "expected windows of time")?;
+    let file: TraceFile = crate::commands::parsed_file(path, "expected windows of time")?;
     let ms = |seconds: u64| seconds.saturating_mul(1000);
     let rows = file.windows.into_iter();
     let windows = rows.map(|row| row.into_iter().map(|(from, to)| (ms(from), ms(to))).collect());

@@ -26,7 +26,7 @@ use undertone_service::identity::Identity;
 use undertone_store::TaskRow;
 
 use super::demo;
-use super::train::start_threads;
+use crate::commands::train::start_threads;
 use crate::output::{Output, facts};
 use crate::signals;
 use progress::Progress;
@@ -198,9 +198,9 @@ impl ServeArgs {
 
     /// The exporters, where there is a collector.
     #[cfg(feature = "otlp")]
-    fn telemetry(&self, host: &Host) -> anyhow::Result<Option<crate::otlp::Telemetry>> {
+    fn telemetry(&self, host: &Host) -> anyhow::Result<Option<super::otlp::Telemetry>> {
         let every = Duration::from_secs(self.otlp.seconds);
-        let start = |url: &String| crate::otlp::Telemetry::start(url, every, self.process.as_deref(), host);
+        let start = |url: &String| super::otlp::Telemetry::start(url, every, self.process.as_deref(), host);
         self.otlp.url.as_ref().map(start).transpose()
     }
 
