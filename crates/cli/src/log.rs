@@ -32,7 +32,9 @@ pub(crate) fn start(json: bool) {
         true => log.event_format(Json).with_writer(|| Raw).boxed(),
         false => log.with_writer(|| output::Log).without_time().boxed(),
     };
-    tracing_subscriber::registry().with(layer.with_filter(filter)).init();
+    tracing_subscriber::registry()
+        .with(layer.with_filter(filter))
+        .init();
 }
 
 /// Events as JSON, one per line.

@@ -18,8 +18,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 #[cfg(feature = "service")]
 use commands::service;
 use commands::{
-    advise, audit, data, eval, export, generate, init, lacking, mechanism, personalize, plan, predict, pretrain,
-    publish, report, shell, simulate, sweep, train, verify,
+    advise, audit, data, eval, export, generate, init, lacking, mechanism, personalize, plan, predict,
+    pretrain, publish, report, shell, simulate, sweep, train, verify,
 };
 use output::Output;
 use undertone_planner::account::AccountArgs;

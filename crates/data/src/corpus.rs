@@ -16,9 +16,9 @@ use crate::made_from;
 use crate::path::expand;
 use crate::places;
 use crate::progress::Progress;
+use crate::source::{Identity, Source, texts_identity};
 #[cfg(feature = "tables")]
 use crate::source::{MemoryTable, table::Table};
-use crate::source::{Identity, Source, texts_identity};
 use crate::split::Split;
 use crate::stats::CorpusStats;
 use crate::synthetic::BestAccuracy;
@@ -79,7 +79,13 @@ impl Corpus {
     ) -> Result<Corpus> {
         spec.validate()?;
         let (table, identity) = Table::memory(&spec.source, table)?;
-        Corpus::of_source((Source::Table(table), identity), spec, base_dir, cache_dir, progress)
+        Corpus::of_source(
+            (Source::Table(table), identity),
+            spec,
+            base_dir,
+            cache_dir,
+            progress,
+        )
     }
 
     fn of_source(

@@ -195,7 +195,13 @@ pub fn import_export(
         }),
         origin: format!("the export {}", source.path.display()),
     };
-    write_users(&Source::Table(table::Table::Export(source)), &plan, output, options, progress)
+    write_users(
+        &Source::Table(table::Table::Export(source)),
+        &plan,
+        output,
+        options,
+        progress,
+    )
 }
 
 /// The rule of the split column, or one that is not used where none is written.

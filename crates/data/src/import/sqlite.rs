@@ -45,5 +45,11 @@ pub fn import_sqlite(
         people: people_of(None, options.public, || name_of_source(&path)),
         origin: path.clone().into_owned(),
     };
-    write_users(&Source::Table(Table::Sqlite(source)), &plan, output, options, progress)
+    write_users(
+        &Source::Table(Table::Sqlite(source)),
+        &plan,
+        output,
+        options,
+        progress,
+    )
 }

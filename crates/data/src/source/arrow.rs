@@ -23,8 +23,8 @@ use crate::error::{DataError, Place, Result, bad_value, empty, io, quoted};
 use crate::file::read_bounded;
 use crate::rows::{OnRows, Rows};
 use crate::source::columns::{Wanted, text_bytes};
-use crate::source::files;
 use crate::source::expansion::{max_expanded, too_large};
+use crate::source::files;
 use crate::source::parquet::ROW_BYTES;
 use undertone_text::guard::caught;
 

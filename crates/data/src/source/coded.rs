@@ -16,14 +16,14 @@ use zip::{ZipArchive, result::ZipError};
 #[cfg(feature = "tables")]
 use zstd::stream::read::Decoder as ZstdDecoder;
 
+use super::expansion::{max_expanded, too_large};
 use super::files;
 use super::foreign::{self, Foreign};
-use super::expansion::{max_expanded, too_large};
-use crate::error::{Result, io, short};
-#[cfg(feature = "tables")]
-use crate::error::no_files;
 #[cfg(not(feature = "tables"))]
 use crate::error::DataError;
+#[cfg(feature = "tables")]
+use crate::error::no_files;
+use crate::error::{Result, io, short};
 
 /// Bytes at the start of a file that tell what it holds.
 const HEAD_BYTES: u64 = 512;

@@ -16,11 +16,7 @@ use undertone_settings::SourceSpec;
 pub(crate) struct Table<'a>(Infallible, PhantomData<&'a ()>);
 
 impl<'a> Table<'a> {
-    pub(super) fn open(
-        spec: &'a SourceSpec,
-        _: &Path,
-        _: &dyn Progress,
-    ) -> Result<(Table<'a>, Identity)> {
+    pub(super) fn open(spec: &'a SourceSpec, _: &Path, _: &dyn Progress) -> Result<(Table<'a>, Identity)> {
         let what = match spec {
             SourceSpec::Arrow(_) => "Arrow files",
             SourceSpec::Grouped(_) => "text that is grouped by user",

@@ -21,8 +21,8 @@ use parquet::file::metadata::RowGroupMetaData;
 use crate::columns::Columns;
 use crate::error::{DataError, Result, empty, io};
 use crate::rows::{OnRows, Rows};
-use crate::source::expansion::{max_expanded, too_large};
 use crate::source::columns::{Wanted, text_bytes as bytes_of_texts};
+use crate::source::expansion::{max_expanded, too_large};
 use undertone_text::guard::caught;
 
 /// Maximum size of the description at a file's end.

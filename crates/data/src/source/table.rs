@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Identity, Parts, arrow, files, git, hive, parquet};
 use super::{GitSource, MemoryTable};
+use super::{Identity, Parts, arrow, files, git, hive, parquet};
 use crate::columns::Columns;
 use crate::error::{DataError, Result, invalid};
 use crate::grouped::Grouped;

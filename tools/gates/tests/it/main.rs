@@ -14,12 +14,12 @@ mod front_pages;
 mod gpu_word;
 mod habits;
 mod language;
+mod links;
 mod lists;
 mod mutants;
 mod promises;
 mod rooms;
 mod test_names;
-mod verifier;
 mod workspaces;
 
 /// Every package with the packages of ours that it may use, as ARCHITECTURE.md says.

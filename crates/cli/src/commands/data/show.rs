@@ -7,8 +7,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use undertone_data::{
-    BestAccuracy, Corpus, CorpusStats, Distribution, Noted, PartitionStats, Progress, Stage,
-    UserNames, Vocab, WordCounts,
+    BestAccuracy, Corpus, CorpusStats, Distribution, Noted, PartitionStats, Progress, Stage, UserNames,
+    Vocab, WordCounts,
 };
 use undertone_present::numbers::grouped;
 

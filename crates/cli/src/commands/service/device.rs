@@ -217,7 +217,9 @@ fn enrol(args: EnrolArgs, output: &Output) -> anyhow::Result<()> {
         (false, Some(server), Some(population), Some(keys)) => {
             let floors = args.floors.as_deref();
             let floors = floors
-                .map(|file| crate::commands::parsed_file(file, "expected the minimum requirements of a device"))
+                .map(|file| {
+                    crate::commands::parsed_file(file, "expected the minimum requirements of a device")
+                })
                 .transpose()?;
             Settings(DeviceSettings {
                 server,

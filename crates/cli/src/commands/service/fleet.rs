@@ -216,7 +216,11 @@ fn access(args: &FleetArgs, file: &TaskFile) -> anyhow::Result<Access> {
         }
         (None, Some(path)) => {
             let keys = undertone_run_directory::files::read_json(path)?;
-            let text = args.invitations.as_deref().map(crate::commands::text).transpose()?;
+            let text = args
+                .invitations
+                .as_deref()
+                .map(crate::commands::text)
+                .transpose()?;
             let lines = text.iter().flat_map(|text| text.lines());
             (
                 keys,
@@ -296,7 +300,8 @@ fn corpus(args: &FleetArgs, file: &TaskFile, base: &Path, cache: &Path) -> anyho
         }
     };
     let named = args.corpus.as_deref().unwrap_or(&args.task);
-    let mut spec: CorpusSpec = crate::commands::parsed(named, &text, "expected a table like `[data]` of a run file")?;
+    let mut spec: CorpusSpec =
+        crate::commands::parsed(named, &text, "expected a table like `[data]` of a run file")?;
     // Devices cut their text by the plan.
     spec.words = file.text.words;
     let corpus = Corpus::open(&spec, folder, cache, &NoProgress)?;
