@@ -98,10 +98,10 @@ exec PROGRAM "$@"
 
 /// A stand-in for `cargo`, since the tests have built the program.
 const CARGO: &str = r#"#!/bin/sh
-case "$1 $2 $3" in
-  "run --release --") shift 3; exec undertone "$@" ;;
+case $1 in
+  try) shift; exec undertone "$@" ;;
 esac
-echo "cargo $*: the tests of the pages know \`cargo run --release --\` alone" >&2
+echo "cargo $*: the tests of the pages know \`cargo try\` alone" >&2
 exit 1
 "#;
 
