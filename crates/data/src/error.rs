@@ -112,7 +112,7 @@ pub enum DataError {
     NotInThisBuild {
         /// The file, where it is known.
         path: Option<PathBuf>,
-        /// What the complete build reads.
+        /// The sources that the complete build reads.
         what: &'static str,
     },
     /// A file holds something else than text.
