@@ -7,7 +7,7 @@ mod mean;
 mod output;
 mod papers;
 /// The allocator of `undertone serve`, for the server of a benchmark.
-#[path = "../../crates/cli/src/wiping.rs"]
+#[path = "../../crates/cli/src/commands/service/wiping.rs"]
 mod wiping;
 
 use std::process::ExitCode;
