@@ -31,15 +31,6 @@ enum AccountCommand {
     Convert(convert::ConvertArgs),
     /// Account for a list of different events, read from a file.
     Compose(compose::ComposeArgs),
-    /// Account for sampled users: an older name of `sampled`.
-    #[command(hide = true)]
-    Poisson(sampled::RoundsArgs),
-    /// Account for sampled users, each with any number of examples: an older name of `sampled`.
-    #[command(hide = true)]
-    Uls(sampled::RoundsArgs),
-    /// Account for sampled examples: an older name of `sampled --group-size`.
-    #[command(hide = true)]
-    Els(sampled::ElsArgs),
 }
 
 impl AccountArgs {
@@ -54,9 +45,6 @@ impl AccountArgs {
             AccountCommand::Ftrl(args) => ftrl::run(args),
             AccountCommand::Convert(args) => convert::run(args),
             AccountCommand::Compose(args) => compose::run(args),
-            AccountCommand::Poisson(args) => sampled::of_users(sampled::POISSON, args),
-            AccountCommand::Uls(args) => sampled::of_users(sampled::USER_LEVEL, args),
-            AccountCommand::Els(args) => sampled::run_els(args),
         }
     }
 }

@@ -15,7 +15,7 @@ fn text(line: impl AsRef<str>) -> String {
 #[test]
 #[ignore = "slow"]
 fn an_answer_names_what_it_holds_for() {
-    let poisson = "poisson --population 763430 --cohort 5000 --noise-multiplier 1 --rounds 5000 --delta 1e-9";
+    let poisson = "sampled --population 763430 --cohort 5000 --noise-multiplier 1 --rounds 5000 --delta 1e-9";
     let shown = text(poisson);
     contains(
         &shown,
@@ -39,7 +39,7 @@ fn an_answer_names_what_it_holds_for() {
 fn recipes_are_ordered_and_printed_numbers_come_out() {
     let epsilon = |recipe: &str| {
         let line =
-            "poisson --population 763430 --cohort 5000 --noise-multiplier 1 --rounds 5000 --delta 1e-9";
+            "sampled --population 763430 --cohort 5000 --noise-multiplier 1 --rounds 5000 --delta 1e-9";
         number(&json(format!("{line} --recipe {recipe}"))["epsilon"])
     };
     let (pld, rdp, moments) = (epsilon("pld"), epsilon("rdp"), epsilon("moments-2016"));
@@ -126,41 +126,18 @@ fn restarts_cost_more_than_one_tree() {
 
 #[test]
 fn example_level_sampling_lies_between_one_example_and_group_privacy() {
-    let els = |examples: u32| {
+    let of_examples = |examples: u32| {
         let arguments = format!(
-            "els --examples-per-user {examples} --sampling-probability 0.01 --noise-multiplier 4 --rounds 2000 --delta 1e-6"
+            "sampled --group-size {examples} --sampling-probability 0.01 --noise-multiplier 4 --rounds 2000 --delta 1e-6"
         );
         number(&json(&arguments)["epsilon"])
     };
-    let one = els(1);
-    let uls = "uls --sampling-probability 0.01 --noise-multiplier 4 --rounds 2000 --delta 1e-6";
-    close(&json(uls)["epsilon"], one, 1e-5);
-    let eight = els(8);
+    let one = of_examples(1);
+    let users = "sampled --sampling-probability 0.01 --noise-multiplier 4 --rounds 2000 --delta 1e-6";
+    close(&json(users)["epsilon"], one, 1e-5);
+    let eight = of_examples(8);
     assert!(one < eight && eight < 16.0 * one, "{one} {eight}");
     assert!((eight - 4.4437).abs() < 1e-3, "{eight}"); // an independent loss distribution
-}
-
-/// The older names print what `sampled` prints, but for the title and for the name of the group size.
-#[test]
-fn sampled_and_its_older_names_give_the_same_numbers() {
-    let numbers = |question: &str| {
-        let line =
-            format!("{question} --sampling-probability 0.01 --noise-multiplier 4 --rounds 200 --delta 1e-6");
-        let mut answer = json(&line);
-        let setting = answer["setting"].as_object_mut().expect("a setting");
-        if let Some(examples) = setting.remove("examples_per_user") {
-            setting.insert("group_size".to_owned(), examples);
-        }
-        answer["question"] = Value::Null;
-        answer
-    };
-    let users = numbers("sampled");
-    assert_eq!(users, numbers("poisson"));
-    assert_eq!(users, numbers("uls"));
-    assert_eq!(
-        numbers("sampled --group-size 8"),
-        numbers("els --examples-per-user 8")
-    );
 }
 
 #[test]
@@ -178,7 +155,7 @@ fn converting_epsilon_inverts_converting_rho() {
 #[test]
 #[ignore = "slow"]
 fn calibration_holds_the_target() {
-    let poisson = "poisson --sampling-probability 0.01 --rounds 1000 --epsilon 2 --delta 1e-6 --calibrate noise-multiplier";
+    let poisson = "sampled --sampling-probability 0.01 --rounds 1000 --epsilon 2 --delta 1e-6 --calibrate noise-multiplier";
     let answer = json(format!("{poisson} --recipe rdp"));
     close(&answer["setting"]["noise_multiplier"], 1.093_872, 1e-5);
     assert!(number(&answer["epsilon"]) <= 2.0);
@@ -191,17 +168,17 @@ fn calibration_holds_the_target() {
     let shown = text(poisson);
     contains(&shown, "(found for the target)");
 
-    let rounds = "poisson --sampling-probability 0.01 --noise-multiplier 1.1 --epsilon 2 --delta 1e-6 --calibrate rounds";
+    let rounds = "sampled --sampling-probability 0.01 --noise-multiplier 1.1 --epsilon 2 --delta 1e-6 --calibrate rounds";
     let answer = json(rounds);
     let found = answer["setting"]["rounds"].as_u64().expect("rounds");
     assert!(number(&answer["epsilon"]) <= 2.0 && found > 1000, "{answer}");
     let one_more = format!(
-        "poisson --sampling-probability 0.01 --noise-multiplier 1.1 --delta 1e-6 --rounds {}",
+        "sampled --sampling-probability 0.01 --noise-multiplier 1.1 --delta 1e-6 --rounds {}",
         found + 1
     );
     assert!(number(&json(&one_more)["epsilon"]) > 2.0);
 
-    let probability = "poisson --noise-multiplier 1 --rounds 1000 --epsilon 2 --delta 1e-6 --calibrate sampling-probability --recipe rdp";
+    let probability = "sampled --noise-multiplier 1 --rounds 1000 --epsilon 2 --delta 1e-6 --calibrate sampling-probability --recipe rdp";
     let answer = json(probability);
     let found = number(&answer["setting"]["sampling_probability"]);
     assert!(number(&answer["epsilon"]) <= 2.0 && found > 0.005, "{answer}");
@@ -219,7 +196,7 @@ fn calibration_holds_the_target() {
 #[ignore = "slow"]
 fn tables_show_epsilon_over_rounds() {
     let poisson =
-        "poisson --sampling-probability 0.01 --noise-multiplier 1.1 --rounds 500 --delta 1e-6 --table";
+        "sampled --sampling-probability 0.01 --noise-multiplier 1.1 --rounds 500 --delta 1e-6 --table";
     let answer = json(poisson);
     let table = answer["table"].as_array().expect("a table");
     let rounds: Vec<u64> = table
@@ -313,7 +290,7 @@ fn bad_questions_are_refused_by_option() {
         --rounds ... --calibrate rounds
         $ account gaussian --calibrate sampling-probability --epsilon 1 --delta 1e-6 --noise-multiplier 1
         --calibrate sampling-probability ... has no --sampling-probability
-        $ account poisson --population 100 --cohort 200 --noise-multiplier 1 --rounds 1 --delta 1e-6
+        $ account sampled --population 100 --cohort 200 --noise-multiplier 1 --rounds 1 --delta 1e-6
         --cohort ... 100 ... 200
         $ POISSON 0.01 --noise-multiplier 1 --rounds 10 --delta 1e-6 --recipe gaussian
         exact Gaussian ... Poisson-sampled
@@ -325,15 +302,15 @@ fn bad_questions_are_refused_by_option() {
         max_participation ... >= 1 ... 0
         $ account ftrl --mechanism blt --coefficients nowhere.toml --rounds 10 --gap 2 --noise-multiplier 7 --delta 1e-10
         nowhere.toml
+        $ account poisson --sampling-probability 0.01 --noise-multiplier 1 --rounds 10 --delta 1e-6
+        unrecognized subcommand ... poisson
         $ account convert --delta 1e-6
         --rho ... --epsilon
         $ account sampled --group-size 8 --population 1000 --cohort 10 --noise-multiplier 4 --rounds 2 --delta 1e-6
         --population ... --sampling-probability
-        $ account els --examples-per-user 8 --population 1000 --cohort 10 --noise-multiplier 4 --rounds 2 --delta 1e-6
-        --population ... --sampling-probability
         $ POISSON 0.01 --noise-multiplier 1.1 --rounds 500 --delta 1e-6 --table=0,5
         --table ... at least 1 ... 0
         ";
-    let poisson = "account poisson --sampling-probability";
+    let poisson = "account sampled --sampling-probability";
     Folder::new().refuses(&transcript.replace("POISSON", poisson));
 }

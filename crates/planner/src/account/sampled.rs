@@ -1,4 +1,4 @@
-//! `undertone account sampled`, and its older names `poisson`, `uls` and `els`.
+//! `undertone account sampled`.
 
 use anyhow::ensure;
 use undertone_accounting::{Adjacency, Event, Recipe};
@@ -15,23 +15,6 @@ pub(super) struct SampledArgs {
     #[arg(long)]
     group_size: Option<u32>,
     #[command(flatten)]
-    rounds: RoundsArgs,
-}
-
-/// Arguments of `undertone account els`.
-#[derive(Debug, clap::Args)]
-pub(super) struct ElsArgs {
-    /// Set the max number of examples per user in the training set (the group size).
-    #[arg(long)]
-    examples_per_user: u32,
-    #[command(flatten)]
-    rounds: RoundsArgs,
-}
-
-/// The rounds of a question about sampling.
-#[derive(Debug, clap::Args)]
-pub(super) struct RoundsArgs {
-    #[command(flatten)]
     sampling: SamplingArgs,
     /// Set the noise multiplier: the noise standard deviation divided by the clip norm of a user or an example.
     #[arg(long, allow_negative_numbers = true, help_heading = NO_GROUP)]
@@ -43,43 +26,21 @@ pub(super) struct RoundsArgs {
     target: TargetArgs,
 }
 
-pub(super) const POISSON: &str = "Poisson-sampled Gaussian rounds (DP-FedAvg, DP-FedSGD, DP-SGD)";
-/// The mechanism and its guarantee are those of [`POISSON`], for any number of examples per user.
-pub(super) const USER_LEVEL: &str = "User-level sampling (ULS)";
+const POISSON: &str = "Poisson-sampled Gaussian rounds (DP-FedAvg, DP-FedSGD, DP-SGD)";
 const EXAMPLE_LEVEL: &str = "Example-level sampling (ELS), guarantee for whole users";
 
 /// Accounts for sampled users, or for sampled examples where a group size is given.
 pub(super) fn run(args: &SampledArgs) -> anyhow::Result<Shown> {
-    match args.group_size {
-        Some(group_size) => of_examples(group_size, "group-size", &args.rounds),
-        None => of_users(POISSON, &args.rounds),
-    }
-}
-
-pub(super) fn run_els(args: &ElsArgs) -> anyhow::Result<Shown> {
-    of_examples(args.examples_per_user, "examples-per-user", &args.rounds)
-}
-
-fn of_examples(group_size: u32, name: &'static str, args: &RoundsArgs) -> anyhow::Result<Shown> {
+    let group_size = args.group_size;
     ensure!(
-        !args.sampling.counts_users(),
-        "--{name} and --population were both given: sampled examples need --sampling-probability"
+        group_size.is_none() || !args.sampling.counts_users(),
+        "--group-size and --population were both given: sampled examples need --sampling-probability"
     );
-    ask(EXAMPLE_LEVEL, Some((name, group_size)), args)
-}
-
-pub(super) fn of_users(title: &'static str, args: &RoundsArgs) -> anyhow::Result<Shown> {
-    ask(title, None, args)
-}
-
-/// Asks about sampled examples where the option of a group size has a name and a value, else about sampled users.
-fn ask(
-    title: &'static str,
-    group_size: Option<(&'static str, u32)>,
-    args: &RoundsArgs,
-) -> anyhow::Result<Shown> {
     let question = Question {
-        title,
+        title: match group_size {
+            Some(_) => EXAMPLE_LEVEL,
+            None => POISSON,
+        },
         assumption: match group_size {
             Some(_) => {
                 "Poisson: every example joins every step independently; not valid for shuffled or fixed-size batches"
@@ -101,14 +62,14 @@ fn ask(
     question::show(&question, &knobs, &args.target)
 }
 
-fn state(group_size: Option<(&'static str, u32)>, knobs: &Knobs) -> anyhow::Result<Stated> {
+fn state(group_size: Option<u32>, knobs: &Knobs) -> anyhow::Result<Stated> {
     let (sampling_probability, noise_multiplier, rounds) = (
         knobs.sampling_probability()?,
         knobs.noise_multiplier()?,
         knobs.rounds()?,
     );
     let event = match group_size {
-        Some((_, group_size)) => Event::ExampleLevelSampling {
+        Some(group_size) => Event::ExampleLevelSampling {
             group_size,
             sampling_probability,
             noise_multiplier,
@@ -118,7 +79,7 @@ fn state(group_size: Option<(&'static str, u32)>, knobs: &Knobs) -> anyhow::Resu
             noise_multiplier,
         },
     };
-    let group_size = group_size.map(|(name, size)| Fact::count(name, size.into()));
+    let group_size = group_size.map(|size| Fact::count("group-size", size.into()));
     let rest = [
         Fact::measure("sampling-probability", sampling_probability.get()),
         Fact::measure("noise-multiplier", noise_multiplier.get()),
