@@ -8,7 +8,10 @@ mod gaussian;
 mod options;
 mod question;
 mod sampled;
+mod sampling;
 mod search;
+mod statement;
+mod unit;
 
 use crate::shown::Shown;
 

@@ -6,11 +6,13 @@ use undertone_present::numbers::{number, upper_bound};
 use undertone_present::table::{facts, grid};
 
 use super::question::Fact;
+use super::unit::{Unit, relation};
 
 /// Everything that one question was answered with.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) title: &'static str,
+    pub(super) unit: Option<Unit>,
     pub(super) assumption: &'static str,
     pub(super) facts: Vec<Fact>,
     /// The quantity that was searched for.
@@ -18,8 +20,23 @@ pub(super) struct Answer {
     pub(super) guarantee: Guarantee,
     /// No mechanism analysis can state less than this epsilon at the guarantee's delta.
     pub(super) lower_bound: Option<f64>,
+    /// The guarantee for whole users, beside that for one example.
+    pub(super) whole_user: Option<Second>,
     pub(super) table: Vec<Line>,
     pub(super) warnings: Vec<String>,
+    pub(super) notes: Vec<String>,
+    /// Guarantees at other deltas, for the statement.
+    pub(super) other_deltas: Vec<Guarantee>,
+    /// A paragraph for a report.
+    pub(super) statement: Option<String>,
+}
+
+/// The guarantee for a user with at most so many examples.
+#[derive(Debug)]
+pub(super) struct Second {
+    pub(super) max_examples: u32,
+    pub(super) guarantee: Guarantee,
+    pub(super) lower_bound: Option<f64>,
 }
 
 /// Epsilon after a number of rounds.
@@ -42,19 +59,22 @@ impl Answer {
         } = self.guarantee;
         let mut rows: Vec<(String, String)> = Vec::new();
         let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
-        row(
-            "epsilon",
-            match self.lower_bound {
-                Some(lower) => format!(
-                    "{} (upper bound; the true value is at least {})",
-                    upper_bound(epsilon.get()),
-                    lower_figure(lower)
-                ),
-                None => format!("{} (upper bound)", upper_bound(epsilon.get())),
-            },
-        );
+        row("epsilon", bounds(epsilon.get(), self.lower_bound));
         row("delta", upper_bound(delta.get()));
-        row("adjacency", adjacency.to_string());
+        row("adjacency", relation(adjacency, self.unit));
+        if let Some(user) = &self.whole_user {
+            let Guarantee { epsilon, delta, .. } = user.guarantee;
+            let bounds = bounds(epsilon.get(), user.lower_bound);
+            row("epsilon, one user", bounds);
+            row(
+                "delta, one user",
+                format!(
+                    "{}, for at most {} examples per user",
+                    upper_bound(delta.get()),
+                    user.max_examples
+                ),
+            );
+        }
         row("sampling", self.assumption.to_owned());
         row("recipe", recipe.to_string());
         if let Some(order) = optimal_order {
@@ -68,9 +88,15 @@ impl Answer {
             };
             row(&fact.name.replace('-', " "), shown);
         }
-        let mut text = format!("{}\n\n{}", self.title, facts(rows));
+        let mut text = match &self.statement {
+            Some(statement) => statement.clone(),
+            None => format!("{}\n\n{}", self.title, facts(rows)),
+        };
         if !self.table.is_empty() {
             text = format!("{text}\n\n{}", lines(&self.table));
+        }
+        for note in &self.notes {
+            text = format!("{text}\n\nnote: {note}");
         }
         for warning in &self.warnings {
             text = format!("{text}\n\nwarning: {warning}");
@@ -90,6 +116,8 @@ impl Answer {
             "epsilon": guarantee.epsilon,
             "epsilon_lower_bound": self.lower_bound,
             "delta": guarantee.delta,
+            "unit": self.unit.map_or("record", Unit::name),
+            "whole_user": self.whole_user.as_ref().map(Second::json),
             "adjacency": guarantee.adjacency,
             "sampling": guarantee.sampling,
             "sampling_assumption": self.assumption,
@@ -99,6 +127,20 @@ impl Answer {
             "setting": inputs,
             "table": self.table.iter().map(Line::json).collect::<Vec<_>>(),
             "warnings": self.warnings,
+            "notes": self.notes,
+            "other_deltas": self.other_deltas.iter().map(|other| json!({ "delta": other.delta, "epsilon": other.epsilon })).collect::<Vec<_>>(),
+            "statement": self.statement,
+        })
+    }
+}
+
+impl Second {
+    fn json(&self) -> Value {
+        json!({
+            "max_examples_per_user": self.max_examples,
+            "epsilon": self.guarantee.epsilon,
+            "epsilon_lower_bound": self.lower_bound,
+            "delta": self.guarantee.delta,
         })
     }
 }
@@ -106,6 +148,30 @@ impl Answer {
 impl Line {
     fn json(&self) -> Value {
         json!({ "rounds": self.rounds, "epsilon": self.epsilon, "epsilon_lower_bound": self.lower_bound })
+    }
+}
+
+/// An epsilon that is certainly enough, and one that is certainly spent.
+fn bounds(epsilon: f64, lower_bound: Option<f64>) -> String {
+    let epsilon = upper_bound(epsilon);
+    match lower_bound {
+        Some(lower) => {
+            let lower = lower_figure(lower);
+            format!("{epsilon} (upper bound; the true value is at least {lower})")
+        }
+        None => format!("{epsilon} (upper bound)"),
+    }
+}
+
+/// The same bounds as a clause.
+pub(super) fn bounds_certain(epsilon: f64, lower_bound: Option<f64>) -> String {
+    let enough = upper_bound(epsilon);
+    match lower_bound {
+        Some(lower) => format!(
+            "epsilon {} is certainly spent, and {enough} is certainly enough",
+            lower_figure(lower)
+        ),
+        None => format!("epsilon {enough} is certainly enough, and no lower bound stands beside it"),
     }
 }
 

@@ -7,7 +7,9 @@ use serde::Deserialize;
 use undertone_accounting::{Event, Recipe};
 
 use super::options::{Knobs, StatedFor, TargetArgs};
-use super::question::{self, Asked, Fact, Question, Stated};
+use super::question::{self, Asked, Fact, Question, Records, Stated};
+use super::statement::{Wording, Words};
+use super::unit::Unit;
 use crate::files::{parsed, text};
 use crate::shown::Shown;
 
@@ -24,11 +26,12 @@ pub(super) fn run(args: &ComposeArgs) -> anyhow::Result<Shown> {
     let events = read(&args.file)?;
     let mut question = Question {
         title: "Composition of events",
+        unit: Some(Unit::User),
         assumption: "as each event says",
         recipe: Recipe::Pld,
         adjacency: None,
         quantities: &[],
-        state: &|_| state(&events),
+        state: &|_| state(&args.file, &events),
     };
     if args.target.recipe().is_none() {
         question.recipe = tightest(&question, &events, &args.target)?;
@@ -91,7 +94,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<(Event, u64)>> {
     events.collect()
 }
 
-fn state(events: &[(Event, u64)]) -> anyhow::Result<Stated> {
+fn state(file: &Path, events: &[(Event, u64)]) -> anyhow::Result<Stated> {
     let entries: Vec<serde_json::Value> = events
         .iter()
         .map(|(event, count)| serde_json::json!({ "count": count, "event": event }))
@@ -100,7 +103,85 @@ fn state(events: &[(Event, u64)]) -> anyhow::Result<Stated> {
     let shown = format!("{total} releases by {} entries of the file", events.len());
     Ok(Stated {
         events: events.to_vec(),
-        facts: vec![Fact::new("events", shown, entries)],
-        warnings: Vec::new(),
+        facts: vec![Fact::new("events", shown, entries.clone())],
+        records: events
+            .iter()
+            .filter_map(|(event, _)| population(event))
+            .min()
+            .map(|number| Records {
+                unit: Unit::User,
+                number,
+            }),
+        notes: notes(events),
+        wording: Wording {
+            mechanism: format!(
+                "a composition of {total} releases: {}{}",
+                listed(&entries),
+                if has_fixed(events) { FIXED } else { "" }
+            ),
+            sampling: "The sampling is that which each kind of event names, and it draws users".to_owned(),
+            command: Words::of("compose").word(&file.display().to_string()),
+        },
+        ..Stated::default()
     })
+}
+
+/// The events with their fields. A long list ends with the number of those that it leaves out.
+fn listed(entries: &[serde_json::Value]) -> String {
+    const MOST: usize = 5;
+    let mut texts: Vec<String> = entries
+        .iter()
+        .take(MOST)
+        .map(|entry| {
+            let event = entry["event"].as_object();
+            let kind = entry["event"]["kind"].as_str().unwrap_or_default();
+            let fields = event.into_iter().flatten().filter(|(name, _)| *name != "kind");
+            let fields: Vec<String> = fields.map(|(name, value)| format!("{name} {value}")).collect();
+            match fields.is_empty() {
+                true => format!("{} of {kind}", entry["count"]),
+                false => format!("{} of {kind} ({})", entry["count"], fields.join(", ")),
+            }
+        })
+        .collect();
+    if entries.len() > MOST {
+        texts.push(format!("and {} more entries of the file", entries.len() - MOST));
+    }
+    texts.join("; ")
+}
+
+/// The event itself, or the one that it repeats.
+fn innermost(event: &Event) -> &Event {
+    match event {
+        Event::RepeatAndSelect { event, .. } => innermost(event),
+        event => event,
+    }
+}
+
+/// The users that an event counts.
+fn population(event: &Event) -> Option<u64> {
+    match innermost(event) {
+        Event::FixedSizeGaussian { population, .. } | Event::TruncatedPoissonGaussian { population, .. } => {
+            Some(*population)
+        }
+        _ => None,
+    }
+}
+
+/// The scale of noise that is not relative to one clip norm, for a statement.
+const FIXED: &str = ". The noise multiplier of fixed-size-gaussian is relative to the replace-one sensitivity: twice the clip norm \
+                     for a sum of clipped updates";
+
+fn has_fixed(events: &[(Event, u64)]) -> bool {
+    events
+        .iter()
+        .any(|(event, _)| matches!(innermost(event), Event::FixedSizeGaussian { .. }))
+}
+
+fn notes(events: &[(Event, u64)]) -> Vec<String> {
+    let note = has_fixed(events).then(|| {
+        "noise_multiplier of fixed-size-gaussian is relative to the replace-one sensitivity, which is twice the clip norm for a sum \
+         of clipped updates: noise of standard deviation z clip norms has noise_multiplier z / 2"
+            .to_owned()
+    });
+    note.into_iter().collect()
 }

@@ -8,10 +8,13 @@ use serde::Deserialize;
 use undertone_accounting::participation::{Gap, Participation, RoundsBetween};
 use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 use undertone_accounting::sensitivity::{SquaredSensitivity, production, restart};
-use undertone_accounting::{AccountingError, Adjacency, Event, Recipe};
+use undertone_accounting::{AccountingError, Adjacency, Event, NoiseMultiplier, Recipe};
+use undertone_present::numbers::{grouped, upper_bound};
 
 use super::options::{Knobs, Quantity, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
+use super::statement::{Wording, Words, exact};
+use super::unit::Unit;
 use crate::files::{parsed, text};
 use crate::shown::Shown;
 
@@ -77,11 +80,13 @@ impl MechanismName {
 
 pub(super) fn run(args: &FtrlArgs) -> anyhow::Result<Shown> {
     let correlated = Correlated {
+        args,
         strategy: Strategy::new(args)?,
         participation: participation(args)?,
     };
     let question = Question {
         title: correlated.strategy.title(),
+        unit: Some(Unit::User),
         assumption: "none: any users in any order, as long as every user keeps to the participation limits",
         recipe: Recipe::ExactGaussian,
         adjacency: Some(Adjacency::ZeroOut),
@@ -237,12 +242,54 @@ impl Strategy {
     }
 }
 
-struct Correlated {
+struct Correlated<'a> {
+    args: &'a FtrlArgs,
     strategy: Strategy,
     participation: Schema,
 }
 
-impl Correlated {
+impl Correlated<'_> {
+    fn mechanism(
+        &self,
+        schema: &Participation,
+        noise: NoiseMultiplier,
+        rounds: u64,
+        squared: SquaredSensitivity,
+    ) -> String {
+        let (most, gap) = (schema.max_participation(), schema.gap().get());
+        let limits = match most {
+            1 => "at most 1 participation per user".to_owned(),
+            _ => format!(
+                "at most {} participations per user, at least {} rounds apart",
+                grouped(most),
+                grouped(gap)
+            ),
+        };
+        format!(
+            "{} over {} rounds, with Gaussian noise whose standard deviation is {} times the clip norm of one user. The squared sensitivity \
+             is {}, for {limits}",
+            self.strategy.title(),
+            grouped(rounds),
+            exact(noise.get()),
+            upper_bound(squared.get()),
+        )
+    }
+
+    fn asked_again(&self, noise: NoiseMultiplier, rounds: u64) -> Words {
+        let (args, count) = (self.args, |value: u64| value.to_string());
+        let path = args.coefficients.as_ref().map(|path| path.display().to_string());
+        Words::of("ftrl")
+            .option("mechanism", Some(args.mechanism.name().to_owned()))
+            .option("coefficients", path)
+            .option("noise-multiplier", Some(exact(noise.get())))
+            .option("rounds", Some(count(rounds)))
+            .option("rounds-between", args.rounds_between.map(count))
+            .option("gap", args.gap.map(count))
+            .option("max-participation", args.max_participation.map(count))
+            .option("first-restart", args.first_restart.map(count))
+            .option("restart-every", args.restart_every.map(count))
+    }
+
     fn state(&self, knobs: &Knobs) -> anyhow::Result<Stated> {
         let (noise_multiplier, rounds) = (knobs.noise_multiplier()?, knobs.rounds()?);
         let effective = self.participation.participation.effective(rounds)?;
@@ -274,6 +321,14 @@ impl Correlated {
             )],
             facts,
             warnings,
+            wording: Wording {
+                mechanism: self.mechanism(&schema, noise_multiplier, rounds, squared),
+                sampling:
+                    "Nobody is sampled: any users take part in any order, if each keeps to these limits"
+                        .to_owned(),
+                command: self.asked_again(noise_multiplier, rounds),
+            },
+            ..Stated::default()
         })
     }
 }

@@ -1,9 +1,12 @@
 //! `undertone account gaussian`.
 
 use undertone_accounting::{Adjacency, Event, Recipe};
+use undertone_present::numbers::grouped;
 
 use super::options::{Knobs, Quantity, TargetArgs};
 use super::question::{self, Fact, Question, Stated};
+use super::statement::{Wording, Words, exact};
+use super::unit::Unit;
 use crate::shown::Shown;
 
 /// Arguments of `undertone account gaussian`.
@@ -26,7 +29,8 @@ pub(super) fn run(args: &GaussianArgs) -> anyhow::Result<Shown> {
     let knobs = Knobs::new(args.noise_multiplier, rounds, None)?;
     let question = Question {
         title: "Gaussian releases about every user",
-        assumption: "none: every user takes part in every release",
+        unit: Some(Unit::User),
+        assumption: "Nobody is sampled: every user takes part in every release",
         recipe: Recipe::ExactGaussian,
         adjacency: Some(Adjacency::AddOrRemoveOne),
         quantities: &[Quantity::NoiseMultiplier, Quantity::Rounds],
@@ -43,6 +47,17 @@ fn state(knobs: &Knobs) -> anyhow::Result<Stated> {
             Fact::measure("noise-multiplier", noise_multiplier.get()),
             Fact::count("rounds", rounds),
         ],
-        warnings: Vec::new(),
+        wording: Wording {
+            mechanism: format!(
+                "{} Gaussian releases, each with a standard deviation of {} times its L2 sensitivity",
+                grouped(rounds),
+                exact(noise_multiplier.get())
+            ),
+            sampling: "Nobody is sampled: every user takes part in every release".to_owned(),
+            command: Words::of("gaussian")
+                .option("noise-multiplier", Some(exact(noise_multiplier.get())))
+                .option("rounds", Some(rounds.to_string())),
+        },
+        ..Stated::default()
     })
 }

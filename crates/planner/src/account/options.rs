@@ -7,6 +7,8 @@ use undertone_accounting::{
     SamplingProbability,
 };
 
+use super::statement::{Words, exact};
+
 /// Options of every question.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Guarantee")]
@@ -38,6 +40,9 @@ pub(super) struct TargetArgs {
     /// Leave out the lower bound on epsilon, which takes longer than the upper one.
     #[arg(long)]
     no_lower_bound: bool,
+    /// Print one paragraph for a report, with everything that a reader of the figures needs.
+    #[arg(long, conflicts_with = "table")]
+    statement: bool,
 }
 
 /// The target that an answer is stated for.
@@ -125,6 +130,29 @@ impl TargetArgs {
         self.recipe.map(Recipe::from)
     }
 
+    /// `true` if a paragraph for a report is asked for.
+    pub(super) fn statement(&self) -> bool {
+        self.statement
+    }
+
+    /// A command line with the recipe and the relation that were named, and with the target of an answer.
+    pub(super) fn asked_again(&self, words: Words) -> Words {
+        let recipe = self.recipe.and_then(|name| name.to_possible_value());
+        let adjacency = self.adjacency.and_then(|name| name.to_possible_value());
+        // A value that was found stands among the words already.
+        let delta = self.delta.map(exact);
+        let epsilon = if delta.is_some() {
+            None
+        } else {
+            self.epsilon.map(exact)
+        };
+        words
+            .option("delta", delta)
+            .option("epsilon", epsilon)
+            .option("recipe", recipe.map(|value| value.get_name().to_owned()))
+            .option("adjacency", adjacency.map(|value| value.get_name().to_owned()))
+    }
+
     pub(super) fn adjacency(&self) -> Option<Adjacency> {
         self.adjacency.map(Adjacency::from)
     }
@@ -188,43 +216,6 @@ impl TargetArgs {
         let mut table: Vec<u64> = powers.take_while(|power| *power < rounds).collect();
         table.push(rounds);
         Ok(Some(table))
-    }
-}
-
-/// The sampling of users per round.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Sampling")]
-pub(super) struct SamplingArgs {
-    /// Set the probability, in (0, 1], with which each user (or example) joins a round independently.
-    #[arg(long, allow_negative_numbers = true, conflicts_with_all = ["population", "cohort"])]
-    sampling_probability: Option<f64>,
-    /// Set the number of users in the population. With --cohort, it replaces --sampling-probability.
-    #[arg(long, requires = "cohort")]
-    population: Option<u64>,
-    /// Set the mean number of users per round.
-    #[arg(long, requires = "population", allow_negative_numbers = true)]
-    cohort: Option<f64>,
-}
-
-impl SamplingArgs {
-    /// `true` if the probability is that of a cohort in a population of users.
-    pub(super) fn counts_users(&self) -> bool {
-        self.population.is_some()
-    }
-
-    pub(super) fn probability(&self) -> anyhow::Result<Option<SamplingProbability>> {
-        let probability = match (self.sampling_probability, self.population, self.cohort) {
-            (Some(probability), ..) => probability,
-            (None, Some(population), Some(cohort)) => {
-                ensure!(
-                    cohort > 0.0 && cohort <= population as f64,
-                    "--cohort: expected a number of users in (0, {population}], got {cohort}"
-                );
-                cohort / population as f64
-            }
-            _ => return Ok(None),
-        };
-        Ok(Some(SamplingProbability::new(probability)?))
     }
 }
 

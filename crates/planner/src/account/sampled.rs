@@ -1,19 +1,20 @@
 //! `undertone account sampled`.
 
 use anyhow::ensure;
-use undertone_accounting::{Adjacency, Event, Recipe};
+use undertone_accounting::{Adjacency, Event, NoiseMultiplier, Recipe, SamplingProbability};
+use undertone_present::numbers::grouped;
 
-use super::options::{Knobs, Quantity, SamplingArgs, TargetArgs};
-use super::question::{self, Fact, Question, Stated};
+use super::options::{Knobs, Quantity, TargetArgs};
+use super::question::{self, Fact, Question, Stated, WholeUser};
+use super::sampling::SamplingArgs;
+use super::statement::{Wording, Words, exact};
+use super::unit::Unit;
 use crate::NO_GROUP;
 use crate::shown::Shown;
 
 /// Arguments of `undertone account sampled`.
 #[derive(Debug, clap::Args)]
 pub(super) struct SampledArgs {
-    /// Sample examples instead of users, with at most this many per user in the training set.
-    #[arg(long)]
-    group_size: Option<u32>,
     #[command(flatten)]
     sampling: SamplingArgs,
     /// Set the noise multiplier: the noise standard deviation divided by the clip norm of a user or an example.
@@ -27,25 +28,33 @@ pub(super) struct SampledArgs {
 }
 
 const POISSON: &str = "Poisson-sampled Gaussian rounds (DP-FedAvg, DP-FedSGD, DP-SGD)";
+const ONE_EXAMPLE: &str = "Poisson-sampled Gaussian steps (DP-SGD), guarantee for one example";
 const EXAMPLE_LEVEL: &str = "Example-level sampling (ELS), guarantee for whole users";
 
-/// Accounts for sampled users, or for sampled examples where a group size is given.
+/// Accounts for sampled users or sampled examples, for the unit that the options name.
 pub(super) fn run(args: &SampledArgs) -> anyhow::Result<Shown> {
-    let group_size = args.group_size;
+    let unit = args.sampling.unit()?;
+    let steps = args.sampling.steps()?;
     ensure!(
-        group_size.is_none() || !args.sampling.counts_users(),
-        "--group-size and --population were both given: sampled examples need --sampling-probability"
+        steps.is_none() || !args.target.searches(Quantity::Rounds),
+        "--epochs and --calibrate rounds were both given: leave out --epochs"
     );
+    let draws_examples = args.sampling.draws_examples();
     let question = Question {
-        title: match group_size {
-            Some(_) => EXAMPLE_LEVEL,
-            None => POISSON,
+        title: match unit {
+            Some(Unit::User) if draws_examples => EXAMPLE_LEVEL,
+            Some(Unit::Example) => ONE_EXAMPLE,
+            _ => POISSON,
         },
-        assumption: match group_size {
-            Some(_) => {
+        unit,
+        assumption: match unit {
+            _ if draws_examples => {
                 "Poisson: every example joins every step independently; not valid for shuffled or fixed-size batches"
             }
             None => {
+                "Poisson: every record joins every round independently; not valid for shuffled or fixed-size batches"
+            }
+            Some(_) => {
                 "Poisson: every user joins every round independently; not valid for shuffled or fixed-size cohorts"
             }
         },
@@ -56,38 +65,97 @@ pub(super) fn run(args: &SampledArgs) -> anyhow::Result<Shown> {
             Quantity::Rounds,
             Quantity::SamplingProbability,
         ],
-        state: &|knobs| state(group_size, knobs),
+        state: &|knobs| state(&args.sampling, unit, knobs),
     };
-    let knobs = Knobs::new(args.noise_multiplier, args.rounds, args.sampling.probability()?)?;
+    let rounds = args.rounds.or(steps);
+    let knobs = Knobs::new(args.noise_multiplier, rounds, args.sampling.probability()?)?;
     question::show(&question, &knobs, &args.target)
 }
 
-fn state(group_size: Option<u32>, knobs: &Knobs) -> anyhow::Result<Stated> {
+fn state(sampling: &SamplingArgs, unit: Option<Unit>, knobs: &Knobs) -> anyhow::Result<Stated> {
     let (sampling_probability, noise_multiplier, rounds) = (
         knobs.sampling_probability()?,
         knobs.noise_multiplier()?,
         knobs.rounds()?,
     );
-    let event = match group_size {
-        Some(group_size) => Event::ExampleLevelSampling {
+    let one_record = Event::PoissonGaussian {
+        sampling_probability,
+        noise_multiplier,
+    };
+    let all_of_a_user = sampling.group_size().map(|group_size| {
+        let event = Event::ExampleLevelSampling {
             group_size,
             sampling_probability,
             noise_multiplier,
-        },
-        None => Event::PoissonGaussian {
-            sampling_probability,
-            noise_multiplier,
-        },
+        };
+        (group_size, event)
+    });
+    let (event, whole_user) = match (unit, all_of_a_user) {
+        (Some(Unit::Example), Some((max_examples, event))) => {
+            let events = vec![(event, rounds)];
+            (one_record, Some(WholeUser { max_examples, events }))
+        }
+        (_, Some((_, event))) => (event, None),
+        (_, None) => (one_record, None),
     };
-    let group_size = group_size.map(|size| Fact::count("group-size", size.into()));
-    let rest = [
+    let mut facts = sampling.facts();
+    facts.extend([
         Fact::measure("sampling-probability", sampling_probability.get()),
         Fact::measure("noise-multiplier", noise_multiplier.get()),
         Fact::count("rounds", rounds),
-    ];
+    ]);
+    let unknown = unit.is_none().then(|| {
+        "the unit is unknown, since a bare --sampling-probability does not say what is sampled; give --unit user or --unit \
+         example"
+            .to_owned()
+    });
     Ok(Stated {
         events: vec![(event, rounds)],
-        facts: group_size.into_iter().chain(rest).collect(),
-        warnings: Vec::new(),
+        facts,
+        records: sampling.records(),
+        whole_user,
+        warnings: unknown.into_iter().collect(),
+        notes: Vec::new(),
+        wording: wording(sampling, unit, sampling_probability, noise_multiplier, rounds),
     })
+}
+
+fn wording(
+    sampling: &SamplingArgs,
+    unit: Option<Unit>,
+    probability: SamplingProbability,
+    noise: NoiseMultiplier,
+    rounds: u64,
+) -> Wording {
+    let (record, step, sum) = match sampling.draws_examples() {
+        true => ("example", "step", "gradients"),
+        false => ("user", "round", "updates"),
+    };
+    let words = sampling
+        .asked_again(Words::of("sampled"), probability)
+        .option("noise-multiplier", Some(exact(noise.get())))
+        .option("rounds", Some(rounds.to_string()));
+    let limit = sampling.group_size().filter(|_| unit == Some(Unit::User));
+    let limit = limit.map(|most| {
+        format!(
+            ". The training set has at most {} examples of a user",
+            grouped(most.into())
+        )
+    });
+    Wording {
+        mechanism: format!(
+            "a sum of clipped {sum} in each of {} {step}s, plus Gaussian noise with a standard deviation of {} times the clip norm of one \
+             {record}{}",
+            grouped(rounds),
+            exact(noise.get()),
+            limit.unwrap_or_default()
+        ),
+        sampling: format!(
+            "Sampling is by Poisson coins: every {record} joins every {step} independently with probability {}{}. Shuffled or \
+             fixed-size batches are not covered",
+            exact(probability.get()),
+            sampling.share().unwrap_or_default()
+        ),
+        command: words,
+    }
 }
