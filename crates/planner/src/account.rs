@@ -3,6 +3,7 @@
 mod answer;
 mod compose;
 mod convert;
+mod fact;
 mod ftrl;
 mod gaussian;
 mod options;
@@ -12,6 +13,7 @@ mod sampling;
 mod search;
 mod statement;
 mod unit;
+mod words;
 
 use crate::shown::Shown;
 

@@ -5,7 +5,7 @@ use undertone_accounting::Guarantee;
 use undertone_present::numbers::{number, upper_bound};
 use undertone_present::table::{facts, grid};
 
-use super::question::Fact;
+use super::fact::Fact;
 use super::unit::{Unit, relation};
 
 /// Everything that one question was answered with.
@@ -163,7 +163,7 @@ fn bounds(epsilon: f64, lower_bound: Option<f64>) -> String {
     }
 }
 
-/// The same bounds as a clause.
+/// Both bounds, as a clause.
 pub(super) fn bounds_certain(epsilon: f64, lower_bound: Option<f64>) -> String {
     let enough = upper_bound(epsilon);
     match lower_bound {

@@ -6,10 +6,12 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 use undertone_accounting::{Event, Recipe};
 
+use super::fact::Fact;
 use super::options::{Knobs, StatedFor, TargetArgs};
-use super::question::{self, Asked, Fact, Question, Records, Stated};
-use super::statement::{Wording, Words};
+use super::question::{self, Asked, Question, Records, Stated};
+use super::statement::Wording;
 use super::unit::Unit;
+use super::words::Words;
 use crate::files::{parsed, text};
 use crate::shown::Shown;
 

@@ -11,10 +11,12 @@ use undertone_accounting::sensitivity::{SquaredSensitivity, production, restart}
 use undertone_accounting::{AccountingError, Adjacency, Event, NoiseMultiplier, Recipe};
 use undertone_present::numbers::{grouped, upper_bound};
 
+use super::fact::Fact;
 use super::options::{Knobs, Quantity, TargetArgs};
-use super::question::{self, Fact, Question, Stated};
-use super::statement::{Wording, Words, exact};
+use super::question::{self, Question, Stated};
+use super::statement::Wording;
 use super::unit::Unit;
+use super::words::{Words, exact};
 use crate::files::{parsed, text};
 use crate::shown::Shown;
 

@@ -3,10 +3,12 @@
 use undertone_accounting::{Adjacency, Event, Recipe};
 use undertone_present::numbers::grouped;
 
+use super::fact::Fact;
 use super::options::{Knobs, Quantity, TargetArgs};
-use super::question::{self, Fact, Question, Stated};
-use super::statement::{Wording, Words, exact};
+use super::question::{self, Question, Stated};
+use super::statement::Wording;
 use super::unit::Unit;
+use super::words::{Words, exact};
 use crate::shown::Shown;
 
 /// Arguments of `undertone account gaussian`.

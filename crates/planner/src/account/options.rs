@@ -7,7 +7,7 @@ use undertone_accounting::{
     SamplingProbability,
 };
 
-use super::statement::{Words, exact};
+use super::words::{Words, exact};
 
 /// Options of every question.
 #[derive(Debug, Clone, clap::Args)]

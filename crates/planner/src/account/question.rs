@@ -1,43 +1,15 @@
 //! A question about privacy, and the common way from it to an answer.
 
 use anyhow::{Context, ensure};
-use serde_json::Value;
 use undertone_accounting::{Accountant, Adjacency, Delta, Event, Recipe};
-use undertone_present::numbers::{number, upper_bound};
+use undertone_present::numbers::upper_bound;
 
 use super::answer::{Answer, Line, Second};
+use super::fact::Fact;
 use super::options::{Knobs, Quantity, StatedFor, TargetArgs};
 use super::statement::{self, Wording};
 use super::unit::Unit;
 use crate::shown::Shown;
-
-/// One named fact of a question, for readers and for programs.
-#[derive(Debug, Clone)]
-pub(super) struct Fact {
-    pub(super) name: &'static str,
-    pub(super) shown: String,
-    pub(super) value: Value,
-}
-
-impl Fact {
-    pub(super) fn new(name: &'static str, shown: String, value: impl Into<Value>) -> Self {
-        Self {
-            name,
-            shown,
-            value: value.into(),
-        }
-    }
-
-    /// A whole number.
-    pub(super) fn count(name: &'static str, value: u64) -> Self {
-        Self::new(name, value.to_string(), value)
-    }
-
-    /// A measure, which is shown with four digits.
-    pub(super) fn measure(name: &'static str, value: f64) -> Self {
-        Self::new(name, number(value), value)
-    }
-}
 
 /// The number of users, or of examples.
 #[derive(Debug, Clone, Copy)]

@@ -4,11 +4,13 @@ use anyhow::ensure;
 use undertone_accounting::{Adjacency, Event, NoiseMultiplier, Recipe, SamplingProbability};
 use undertone_present::numbers::grouped;
 
+use super::fact::Fact;
 use super::options::{Knobs, Quantity, TargetArgs};
-use super::question::{self, Fact, Question, Stated, WholeUser};
+use super::question::{self, Question, Stated, WholeUser};
 use super::sampling::SamplingArgs;
-use super::statement::{Wording, Words, exact};
+use super::statement::Wording;
 use super::unit::Unit;
+use super::words::{Words, exact};
 use crate::NO_GROUP;
 use crate::shown::Shown;
 

@@ -4,9 +4,10 @@ use anyhow::{bail, ensure};
 use undertone_accounting::SamplingProbability;
 use undertone_present::numbers::grouped;
 
-use super::question::{Fact, Records};
-use super::statement::{Words, exact};
+use super::fact::Fact;
+use super::question::Records;
 use super::unit::Unit;
+use super::words::{Words, exact};
 
 /// The sampling of users or examples per round.
 #[derive(Debug, Clone, clap::Args)]
