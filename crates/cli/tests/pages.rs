@@ -9,6 +9,8 @@
 
 #[path = "pages/block.rs"]
 mod block;
+#[path = "pages/commands.rs"]
+mod commands;
 #[path = "pages/settings.rs"]
 mod settings;
 #[path = "pages/shell.rs"]
