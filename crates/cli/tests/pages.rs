@@ -9,8 +9,8 @@
 
 #[path = "pages/block.rs"]
 mod block;
-#[path = "pages/commands.rs"]
-mod commands;
+#[path = "pages/command_lines.rs"]
+mod command_lines;
 #[path = "pages/settings.rs"]
 mod settings;
 #[path = "pages/shell.rs"]
