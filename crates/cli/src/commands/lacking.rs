@@ -54,7 +54,7 @@ mod tests {
                 assert_eq!(lacks(command, |_, _| true), None);
             }
         }
-        assert_eq!(lacks("trian", light), None);
+        assert_eq!(lacks("quote", light), None);
     }
 
     #[test]
