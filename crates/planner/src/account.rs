@@ -12,6 +12,8 @@ mod sampled;
 mod sampling;
 mod search;
 mod statement;
+#[cfg(test)]
+mod tests;
 mod unit;
 mod words;
 

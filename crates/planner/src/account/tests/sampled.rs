@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{answered, refused};
+use super::{answered, refused};
 
 const EXAMPLES: &str =
     "sampled --examples 1900000 --batch 512 --epochs 20 --noise-multiplier 0.6 --delta 1e-6";
@@ -122,7 +122,7 @@ fn a_delta_that_a_program_without_noise_meets_has_a_warning() {
 
 #[test]
 fn cohorts_of_fixed_size_have_a_note_on_their_noise_and_their_population() {
-    let (answer, text) = answered("compose tests/statements/fixed-size.toml --delta 1e-3");
+    let (answer, text) = answered("compose src/account/tests/texts/fixed-size.toml --delta 1e-3");
     assert!(
         text.contains("note: noise_multiplier of fixed-size-gaussian"),
         "{text}"

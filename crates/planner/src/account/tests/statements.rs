@@ -1,17 +1,17 @@
-//! Five golden statements. The first line of a file of `tests/statements` is a question, and the rest is its statement.
+//! Five golden statements. The first line of a file of `src/account/tests/texts` is a question, and the rest is its statement.
 //!
 //! `UNDERTONE_REGENERATE=1 cargo test -p undertone-planner --test it` writes the files anew.
 
 use std::path::Path;
 
-use crate::answered;
+use super::answered;
 
 const STATEMENTS: [&str; 5] = ["composed", "correlated", "examples", "gaussian", "users"];
 
 #[test]
 fn the_five_statements_are_as_they_were() {
     for name in STATEMENTS {
-        let path = Path::new("tests/statements").join(format!("{name}.txt"));
+        let path = Path::new("src/account/tests/texts").join(format!("{name}.txt"));
         let file = std::fs::read_to_string(&path).expect("a golden text");
         let (question, _) = file.split_once('\n').expect("a question");
         let (answer, text) = answered(&format!("{question} --statement"));
@@ -33,7 +33,7 @@ fn the_command_of_a_statement_computes_its_figures_again() {
     let at_epsilon = "gaussian --noise-multiplier 4 --rounds 3 --epsilon 1.5 --adjacency replace-one";
     let other = "sampled --sampling-probability 1e-5 --unit example --group-size 4 --noise-multiplier 0.7 --rounds 50 --delta 1e-7 \
                  --recipe rdp";
-    let composed = "compose tests/statements/fixed-size.toml --delta 1e-6";
+    let composed = "compose src/account/tests/texts/fixed-size.toml --delta 1e-6";
     for question in [found, at_epsilon, other, composed] {
         let (answer, _) = answered(&format!("{question} --statement"));
         let statement = answer["statement"].as_str().expect("a statement");
@@ -49,7 +49,8 @@ fn the_command_of_a_statement_computes_its_figures_again() {
 #[test]
 fn a_sentence_of_a_statement_is_short_and_epsilon_falls_with_a_larger_delta() {
     for name in STATEMENTS {
-        let file = std::fs::read_to_string(format!("tests/statements/{name}.txt")).expect("a golden text");
+        let file =
+            std::fs::read_to_string(format!("src/account/tests/texts/{name}.txt")).expect("a golden text");
         let (_, statement) = file.split_once("\n\n").expect("a statement");
         let (prose, _) = statement.split_once("This command").expect("a command");
         for sentence in prose.split(". ") {
