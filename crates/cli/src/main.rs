@@ -6,6 +6,7 @@
 #![cfg_attr(not(feature = "service"), allow(dead_code))]
 
 mod commands;
+mod help;
 mod log;
 mod output;
 mod signals;
@@ -13,7 +14,7 @@ mod signals;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 #[cfg(feature = "service")]
 use commands::service;
@@ -140,9 +141,16 @@ enum Command {
     Manual(shell::ManualArgs),
 }
 
+/// Reads the command line.
+fn read_arguments() -> Result<Arguments, clap::Error> {
+    let mut program = help::grouped(Arguments::command());
+    let mut found = program.try_get_matches_from_mut(std::env::args_os())?;
+    Arguments::from_arg_matches_mut(&mut found).map_err(|error| error.format(&mut program))
+}
+
 fn main() -> ExitCode {
     signals::report_full_files();
-    let arguments = Arguments::try_parse().unwrap_or_else(|error| lacking::explained(error).exit());
+    let arguments = read_arguments().unwrap_or_else(|error| lacking::explained(error).exit());
     #[cfg(feature = "service")]
     let serves = match &arguments.command {
         Command::Service(command) => command.prepare(),
