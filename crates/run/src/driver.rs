@@ -7,7 +7,7 @@ mod live;
 mod open;
 pub(crate) mod orders;
 pub mod replay;
-mod rounds;
+pub(crate) mod rounds;
 pub(crate) mod workspace;
 
 use std::path::{Path, PathBuf};

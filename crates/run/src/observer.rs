@@ -9,7 +9,9 @@ use undertone_run_directory::metrics::{EvaluationRecord, RoundRecord, StartRecor
 /// Receives the events of a run, to show them, and can end it.
 pub trait Observer: Send + Sync {
     /// `true` ends the training at the next user, round, batch of an evaluation or batch of rows. A round that it ends in is dropped
-    /// before its release, and the last checkpoint stays. Called from any thread.
+    /// before its release, and the last checkpoint stays. Between two rounds, a checkpoint of all rounds is written first. So an
+    /// observer that answers `true` only between [`on_round`](Self::on_round) and the next [`on_round_start`](Self::on_round_start)
+    /// loses no round. Called from any thread.
     fn stop(&self) -> bool {
         false
     }

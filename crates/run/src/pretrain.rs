@@ -19,6 +19,7 @@ use std::time::Instant;
 use undertone_data::Split;
 
 use crate::checkpoint::{Checkpoint, Snapshot, State};
+use crate::driver::rounds::ends_with_evaluation;
 use crate::driver::workspace::RunDirectory;
 use crate::driver::{RunOptions, Summary};
 use crate::error::{Result, RunError};
@@ -230,21 +231,42 @@ impl<'a> Pretraining<'a> {
 
     fn steps(&mut self) -> Result<()> {
         let config = &self.inputs.file.config;
+        let due = |step: u64, every: u64| every > 0 && step.is_multiple_of(every);
+        let evaluates = |step: u64| due(step, config.evaluation.every) && (1..config.steps).contains(&step);
+        // An evaluation that was ended is made by the training that goes on.
+        if evaluates(self.step) && !ends_with_evaluation(self.inputs.directory, self.step)? {
+            self.evaluate()?;
+        }
+        let mut kept = self.step;
         while self.step < config.steps {
-            proceed(self.inputs.observer)?;
-            self.one_step()?;
-            let step = self.step;
-            let due = |every: u64| every > 0 && step.is_multiple_of(every);
-            let evaluates = due(config.evaluation.every) && self.step < config.steps;
-            if due(config.checkpoint.every) || self.step == config.steps {
-                self.checkpoint()?;
+            if let Err(ended) = proceed(self.inputs.observer) {
+                if kept < self.step {
+                    self.checkpoint()?;
+                }
+                return Err(ended);
             }
-            if evaluates {
-                let metrics = self.inputs.measured(&self.periodic, &self.parameters, false)?;
-                self.record_evaluation(metrics)?;
+            self.one_step()?;
+            if due(self.step, config.checkpoint.every) || self.step == config.steps {
+                self.checkpoint()?;
+                kept = self.step;
+            }
+            if evaluates(self.step) {
+                self.evaluate()?;
             }
         }
         Ok(())
+    }
+
+    /// Evaluates on the way. An evaluation that the observer ends leaves a checkpoint, so that every step stays.
+    fn evaluate(&mut self) -> Result<()> {
+        match self.inputs.measured(&self.periodic, &self.parameters, false) {
+            Ok(metrics) => self.record_evaluation(metrics),
+            Err(RunError::Interrupted) => {
+                self.checkpoint()?;
+                Err(RunError::Interrupted)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn one_step(&mut self) -> Result<()> {

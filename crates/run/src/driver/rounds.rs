@@ -8,8 +8,9 @@ use undertone_coordinator::head::{CloseError, Next, Opened, RunHead, Step};
 use undertone_coordinator::plan::{LaneSum, RoundPlan};
 use undertone_coordinator::source::Diagnostics;
 
+use super::Run;
 use super::orders::Order;
-use super::{Run, workspace};
+use super::workspace::{self, RunDirectory};
 use crate::error::{Result, RunError};
 use crate::observer::{Watched, proceed};
 use undertone_run_directory::entropy::round_entropy;
@@ -21,8 +22,15 @@ use undertone_run_directory::plan_inputs::{evaluates, shows_epsilon, signal_to_n
 impl Run<'_> {
     pub(super) fn rounds(&mut self, mut head: RunHead) -> Result<RunHead> {
         self.evaluate_again(&head)?;
+        let mut kept = head.round();
         while head.round() < self.config.task.rounds {
-            proceed(self.observer)?;
+            if let Err(ended) = proceed(self.observer) {
+                // Every round that was released stays, so that none is made again.
+                if kept < head.round() {
+                    self.checkpoint(&head)?;
+                }
+                return Err(ended);
+            }
             let started = Instant::now();
             let (opened, cohort) = match self.admit(&head) {
                 Ok(admitted) => admitted,
@@ -43,6 +51,7 @@ impl Run<'_> {
                 || head.round() == self.config.task.rounds
             {
                 self.checkpoint(&head)?;
+                kept = head.round();
             }
             if evaluates {
                 self.evaluate_periodic(&head)?;
@@ -188,13 +197,7 @@ impl Run<'_> {
         if !evaluates(self.config, head.round()) {
             return Ok(());
         }
-        let mut lines = Lines::open(&self.directory.file(METRICS_FILE))?;
-        let mut evaluated = false;
-        while let Some(line) = lines.next()? {
-            let record = serde_json::from_slice(line.bytes);
-            evaluated = matches!(record, Ok(MetricsLine::Evaluation(last)) if last.round == head.round());
-        }
-        match evaluated {
+        match ends_with_evaluation(self.directory, head.round())? {
             true => Ok(()),
             false => self.evaluate_periodic(head),
         }
@@ -216,6 +219,17 @@ impl Run<'_> {
         self.observer.on_evaluation(&record);
         Ok(())
     }
+}
+
+/// `true` if the metrics of a run end with the evaluation after this round.
+pub(crate) fn ends_with_evaluation(directory: &RunDirectory, round: u64) -> Result<bool> {
+    let mut lines = Lines::open(&directory.file(METRICS_FILE))?;
+    let mut evaluated = false;
+    while let Some(line) = lines.next()? {
+        let record = serde_json::from_slice(line.bytes);
+        evaluated = matches!(record, Ok(MetricsLine::Evaluation(last)) if last.round == round);
+    }
+    Ok(evaluated)
 }
 
 impl RunError {
