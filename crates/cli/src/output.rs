@@ -8,7 +8,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use serde::Serialize;
 
 use undertone_planner::Shown;
@@ -122,6 +122,26 @@ impl Output {
         let bar = ProgressBar::new(length);
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("━╸ "));
+        }
+        bar.enable_steady_tick(Duration::from_millis(250));
+        bar
+    }
+
+    /// One line that `draw` makes anew several times a second, for so many columns; hidden where progress is not shown.
+    pub(crate) fn live(&self, draw: impl Fn(usize) -> String + Clone + Send + Sync + 'static) -> ProgressBar {
+        if !self.shows_progress() {
+            return ProgressBar::hidden();
+        }
+        let line = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let (_, columns) = console::Term::stderr().size();
+            // A full last column would make some terminals begin a new line.
+            let text = draw(usize::from(columns).saturating_sub(1));
+            // A line that cannot be drawn is drawn the next time.
+            let _ = out.write_str(&terminal::line(&text));
+        };
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{line}") {
+            bar.set_style(style.with_key("line", line));
         }
         bar.enable_steady_tick(Duration::from_millis(250));
         bar

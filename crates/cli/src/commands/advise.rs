@@ -105,7 +105,7 @@ pub(crate) fn run(args: &AdviseArgs, output: &Output) -> anyhow::Result<()> {
         threads: start_threads(args.threads)?,
     };
     std::fs::create_dir_all(&args.out).with_context(|| format!("cannot create {}", args.out.display()))?;
-    let progress = Progress::new(output);
+    let progress = Progress::new(output, "round");
     let advice = advise(&file, proxy.as_ref(), &request, &args.out, &progress);
     progress.clear();
     let advice = advice?;

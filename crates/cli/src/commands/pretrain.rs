@@ -10,7 +10,7 @@ pub(crate) fn run(args: TrainArgs, output: &Output) -> anyhow::Result<()> {
     let file = PretrainFile::read(&args.config, &args.set)?;
     // On standard error, so that it is seen beside `--json` too.
     output.warn(NOT_PRIVATE);
-    show(args, output, |options, observer| {
+    show(args, "step", output, |options, observer| {
         pretrain(&file, options, observer)
     })
 }

@@ -115,7 +115,7 @@ fn train(sweep: &Sweep, args: &SweepArgs, output: &Output) -> anyhow::Result<()>
     }
     let finished = sweep.trials.len() - open.len();
     for (done, trial) in open.into_iter().enumerate() {
-        let progress = Progress::new(output);
+        let progress = Progress::new(output, "round");
         let name = &trial.file.config.task.name;
         progress.say(&format!(
             "run {} of {}: {name}",

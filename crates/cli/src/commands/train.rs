@@ -1,21 +1,21 @@
 //! `undertone train CONFIG`, and what `undertone pretrain CONFIG` shares with it.
 
+mod progress;
 #[cfg(feature = "mpi")]
 mod ranks;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
-use indicatif::ProgressBar;
 use undertone_coordinator::record::GuaranteeRecord;
-use undertone_present::numbers::{epsilon_delta, share, upper_bound};
+use undertone_present::numbers::{epsilon_delta, share};
 use undertone_run::{Observer, RunFile, RunOptions, Summary};
 use undertone_run_directory::config::Override;
-use undertone_run_directory::metrics::{EvaluationRecord, Metrics, RoundRecord, StartRecord};
+use undertone_run_directory::metrics::Metrics;
 
-use crate::output::{Output, facts, value};
+use crate::output::{Output, facts};
+pub(super) use progress::Progress;
 
 /// Arguments of `undertone train` and `undertone pretrain`.
 #[derive(Debug, clap::Args)]
@@ -57,7 +57,7 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> anyhow::Result<()> {
     }
     let args = args.common;
     let file = read(&args, output)?;
-    show(args, output, |options, observer| {
+    show(args, "round", output, |options, observer| {
         undertone_run::train(&file, options, observer)
     })
 }
@@ -71,9 +71,11 @@ fn read(args: &TrainArgs, output: &Output) -> anyhow::Result<RunFile> {
     Ok(file)
 }
 
-/// Runs a training on the cores asked for, with its progress and then its summary on the terminal.
+/// Runs a training on the cores asked for, with its progress and then its summary on the terminal. `unit` is the word for a
+/// round.
 pub(super) fn show(
     args: TrainArgs,
+    unit: &'static str,
     output: &Output,
     train: impl FnOnce(&RunOptions, &dyn Observer) -> undertone_run::Result<Summary>,
 ) -> anyhow::Result<()> {
@@ -82,7 +84,7 @@ pub(super) fn show(
         threads: start_threads(args.threads)?,
         resume: args.resume,
     };
-    let progress = Progress::new(output);
+    let progress = Progress::new(output, unit);
     let result = train(&options, &progress);
     progress.clear();
     let summary = result?;
@@ -108,127 +110,6 @@ pub(super) fn start_threads(asked: Option<NonZeroUsize>) -> anyhow::Result<usize
         .build_global()
         .context("cannot start the threads")?;
     Ok(threads)
-}
-
-/// Shows a run's events: bars on a terminal, and a line per evaluation.
-pub(super) struct Progress {
-    output: Output,
-    corpus: ProgressBar,
-    rounds: ProgressBar,
-    users: ProgressBar,
-    epsilon: Mutex<String>,
-}
-
-impl Progress {
-    pub(super) fn new(output: &Output) -> Self {
-        let bars = indicatif::MultiProgress::new();
-        let corpus = output.bar(0, "{spinner} {msg} {bar:40} {human_pos}/{human_len}");
-        let rounds = output.bar(
-            0,
-            "rounds {bar:40} {pos}/{len}  {elapsed} elapsed, {eta} left  {msg}",
-        );
-        let users = output.bar(0, "users  {bar:40} {pos}/{len}");
-        let [corpus, rounds, users] = [corpus, rounds, users].map(|bar| bars.add(bar));
-        Self {
-            output: *output,
-            corpus,
-            rounds,
-            users,
-            epsilon: Mutex::default(),
-        }
-    }
-
-    pub(super) fn clear(&self) {
-        [&self.corpus, &self.rounds, &self.users]
-            .into_iter()
-            .for_each(ProgressBar::finish_and_clear);
-    }
-
-    /// One line; above the bars, where there are bars.
-    pub(super) fn say(&self, line: &str) {
-        if self.output.shows_progress() {
-            self.rounds.println(value(line));
-        } else {
-            self.output.note(line);
-        }
-    }
-}
-
-impl Observer for Progress {
-    fn on_corpus(&self, stage: &str, done: u64, total: Option<u64>) {
-        self.corpus.set_message(stage.to_owned());
-        self.corpus.set_length(total.unwrap_or(done));
-        self.corpus.set_position(done);
-    }
-
-    fn on_start(&self, start: &StartRecord, planned: Option<&GuaranteeRecord>, resumed_at: u64) {
-        self.corpus.finish_and_clear();
-        self.say(&format!(
-            "{}: {} with {}, {} users, {} tokens, {} rounds{}",
-            start.run,
-            start.model,
-            start.counts(),
-            start.train_users,
-            start.train_tokens.unwrap_or(0),
-            start.rounds,
-            if resumed_at > 0 {
-                format!(", resumed after {resumed_at} rounds")
-            } else {
-                String::new()
-            },
-        ));
-        match planned {
-            Some(planned) => {
-                self.say(&format!("planned: {}", guarantee(planned)));
-                self.say(&format!("         {}", assumptions(planned)));
-            }
-            None => self.say("planned: this run has no guarantee"),
-        }
-        if let Some(warning) = &start.warning {
-            self.say(&format!("warning: {warning}"));
-        }
-        self.rounds.set_length(start.rounds);
-        self.rounds.set_position(resumed_at);
-        self.rounds.reset_eta();
-    }
-
-    fn on_round_start(&self, _round: u64, cohort: usize) {
-        // The position first: a bar drawn in between must not show more users than there are.
-        self.users.set_position(0);
-        self.users.set_length(cohort as u64);
-    }
-
-    fn on_user(&self) {
-        self.users.inc(1);
-    }
-
-    fn on_round(&self, round: &RoundRecord) {
-        self.rounds.inc(1);
-        // Not every round states it: the last one that did is shown.
-        let mut epsilon = self.epsilon.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(stated) = round.epsilon {
-            *epsilon = format!(", eps {} after round {}", upper_bound(stated), round.round + 1);
-        }
-        let rate = round.tokens.unwrap_or(0) as f64 / round.seconds.max(1e-9);
-        self.rounds.set_message(format!(
-            "loss {:.3}{epsilon}, {rate:.0} tokens/s",
-            round.train_loss.unwrap_or(f64::NAN)
-        ));
-    }
-
-    fn on_evaluation(&self, evaluation: &EvaluationRecord) {
-        // Every line is of equal targets, the first and the last one too.
-        let metrics = evaluation.metrics.on_curve();
-        self.say(&format!(
-            "round {:>5}  {:>6.0} s  {} top-1 {}  top-3 {}  perplexity {:.1}",
-            evaluation.round,
-            evaluation.train_seconds,
-            evaluation.split,
-            share(metrics.top1, metrics.top1_standard_error),
-            share(metrics.top3, metrics.top3_standard_error),
-            metrics.perplexity,
-        ));
-    }
 }
 
 /// A fraction in per cent.

@@ -226,7 +226,7 @@ impl Demo<'_> {
         let shared = service.shared();
         let store = &shared.store;
         let task = Task::load(&store.task(id)?, shared.blobs.as_ref(), &shared.keys)?;
-        let progress = train::Progress::new(self.output);
+        let progress = train::Progress::new(self.output, "round");
         let every = self.rounds.div_ceil(EVALUATIONS);
         let (mut seen, mut curve, mut failed) = (0, Vec::new(), None);
         let mut shown = self.first_curve();
