@@ -31,6 +31,7 @@ pub(crate) mod report;
 pub(crate) mod service;
 pub(crate) mod shell;
 pub(crate) mod simulate;
+pub(crate) mod stopped;
 pub(crate) mod sweep;
 pub(crate) mod train;
 pub(crate) mod verify;

@@ -2,7 +2,7 @@
 //!
 //! This binary is glue: every command reads its arguments, calls a library crate and shows the result.
 
-// A server and a device ask whether to end.
+// Only a server reads its files again.
 #![cfg_attr(not(feature = "service"), allow(dead_code))]
 
 mod commands;
@@ -18,6 +18,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 #[cfg(feature = "service")]
 use commands::service;
+use commands::stopped::Stopped;
 use commands::{
     advise, audit, data, eval, export, generate, init, lacking, mechanism, personalize, plan, predict,
     pretrain, publish, report, shell, simulate, sweep, train, verify,
@@ -188,6 +189,10 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Stopped>() => {
+            output.stopped(&error);
+            ExitCode::from(signals::status())
+        }
         Err(error) => {
             output.error(&error);
             match error.is::<audit::Contradicted>() {

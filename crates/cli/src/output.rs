@@ -109,6 +109,14 @@ impl Output {
         }
     }
 
+    /// Prints the sentence of a command that was asked to end; as the error of a JSON document where asked for.
+    pub(crate) fn stopped(&self, stopped: &anyhow::Error) {
+        match self.json {
+            true => self.error(stopped),
+            false => self.note(&stopped.to_string()),
+        }
+    }
+
     /// `true` if progress bars are of use: standard error is a terminal, and JSON was not asked for.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.json && std::io::stderr().is_terminal()

@@ -1,6 +1,6 @@
 //! Signals that would end the process without an error message, or in the middle of its work.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// Lets writing beyond a limit on file sizes (`ulimit -f`) fail with an error, as on a full disk, instead of ending the
 /// process: the error names the file, and what was not finished is removed.
@@ -12,8 +12,8 @@ pub(crate) fn report_full_files() {
     }
 }
 
-/// `true` once the process was asked to end.
-static STOP: AtomicBool = AtomicBool::new(false);
+/// The number of the signal that has asked the process to end, or 0.
+static STOP: AtomicI32 = AtomicI32::new(0);
 
 /// Lets the first SIGTERM or Ctrl-C ask for an end in order, and the second one end the process at once.
 pub(crate) fn end_in_order() {
@@ -26,9 +26,19 @@ pub(crate) fn end_in_order() {
     }
 }
 
+/// Lets SIGTERM and Ctrl-C end the process at once again.
+pub(crate) fn end_at_once() {
+    #[cfg(unix)]
+    // SAFETY: the default action runs no code of ours.
+    unsafe {
+        libc::signal(libc::SIGTERM, libc::SIG_DFL);
+        libc::signal(libc::SIGINT, libc::SIG_DFL);
+    }
+}
+
 #[cfg(unix)]
 extern "C" fn note(signal: libc::c_int) {
-    STOP.store(true, Ordering::Release);
+    STOP.store(signal, Ordering::Release);
     // SAFETY: `signal` may be called in a handler, and the default action runs no code of ours.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
@@ -60,5 +70,10 @@ pub(crate) fn asked_to_reload() -> bool {
 
 /// `true` once a signal has asked for an end; only after [`end_in_order`].
 pub(crate) fn asked_to_end() -> bool {
-    STOP.load(Ordering::Acquire)
+    STOP.load(Ordering::Acquire) != 0
+}
+
+/// The exit status of a process that a signal has ended in order, as shells count it: 130 after Ctrl-C.
+pub(crate) fn status() -> u8 {
+    128 + u8::try_from(STOP.load(Ordering::Acquire)).unwrap_or(0) % 128
 }

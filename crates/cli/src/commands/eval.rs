@@ -5,11 +5,12 @@ use undertone_text::EosTargets;
 
 use clap::ValueEnum;
 use undertone_present::numbers::share;
-use undertone_run::Silent;
 use undertone_run_directory::config::EvaluationSplit;
 
+use super::stopped::{self, AtOnce, Stopped};
 use super::train::{measures, threads};
 use crate::output::{Output, facts};
+use crate::signals;
 
 /// Arguments of `undertone eval`.
 #[derive(Debug, clap::Args)]
@@ -70,7 +71,17 @@ impl From<Eos> for EosTargets {
 pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
     let (split, eos) = (EvaluationSplit::from(args.split), EosTargets::from(args.eos));
     let (base, threads) = (args.base.as_deref(), threads(args.threads));
-    let metrics = undertone_run::evaluate(&args.run, base, split, eos, threads, &Silent)?;
+    signals::end_in_order();
+    let metrics =
+        undertone_run::evaluate(&args.run, base, split, eos, threads, &AtOnce).map_err(|error| {
+            match stopped::was_ended(&error) {
+                true => {
+                    let line = stopped::same_again(None);
+                    Stopped(format!("stopped; nothing is kept. Start again with: {line}")).into()
+                }
+                false => anyhow::Error::from(error),
+            }
+        })?;
     if output.json {
         return output.print_json(&metrics);
     }

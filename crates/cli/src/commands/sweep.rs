@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use undertone_present::numbers::epsilon_delta;
+use undertone_report::ReportError;
 use undertone_run::RunOptions;
 use undertone_run_directory::config::Override;
 use undertone_run_directory::files::{write_atomic, write_json};
 use undertone_studies::sweep::{Comparison, Sweep, TrialState};
 
+use super::stopped::{self, Stopped};
 use super::train::{Progress, start_threads, threads};
 use crate::output::{Output, facts, value};
+use crate::signals;
 
 /// Arguments of `undertone sweep`.
 #[derive(Debug, clap::Args)]
@@ -106,6 +109,7 @@ fn train(sweep: &Sweep, args: &SweepArgs, output: &Output) -> anyhow::Result<()>
         threads: start_threads(args.threads)?,
         resume: false,
     };
+    signals::end_in_order();
     // Before any training: no run may turn out to be another one hours later.
     let mut open = Vec::new();
     for trial in &sweep.trials {
@@ -117,14 +121,29 @@ fn train(sweep: &Sweep, args: &SweepArgs, output: &Output) -> anyhow::Result<()>
     for (done, trial) in open.into_iter().enumerate() {
         let progress = Progress::new(output, "round");
         let name = &trial.file.config.task.name;
-        progress.say(&format!(
-            "run {} of {}: {name}",
-            finished + done + 1,
-            sweep.trials.len()
-        ));
+        let number = finished + done + 1;
+        let all = sweep.trials.len();
+        progress.say(&format!("run {number} of {all}: {name}"));
         let result = sweep.train(trial, &options, &progress);
         progress.clear();
+        if let Err(ReportError::Run(error)) = &result
+            && stopped::was_ended(error)
+        {
+            // A sweep goes on by itself where it was cut off.
+            let (kept, line) = (progress.kept(), stopped::same_again(None));
+            bail!(Stopped(format!(
+                "run {number} of {all} ({name}): {kept}. Go on with: {line}"
+            )));
+        }
         result.with_context(|| format!("run {name}"))?;
+    }
+    // The comparison writes its files last, so it may end anywhere.
+    signals::end_at_once();
+    if signals::asked_to_end() {
+        let line = stopped::same_again(None);
+        bail!(Stopped(format!(
+            "stopped after the last run; all runs are kept. Compare them with: {line}"
+        )));
     }
     Ok(())
 }

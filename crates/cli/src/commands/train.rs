@@ -10,11 +10,13 @@ use std::path::PathBuf;
 use anyhow::Context;
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_present::numbers::{epsilon_delta, share};
-use undertone_run::{Observer, RunFile, RunOptions, Summary};
+use undertone_run::{Observer, RunFile, RunOptions, Summary, checkpoint};
 use undertone_run_directory::config::Override;
 use undertone_run_directory::metrics::Metrics;
 
+use super::stopped::{self, Stopped};
 use crate::output::{Output, facts};
+use crate::signals;
 pub(super) use progress::Progress;
 
 /// Arguments of `undertone train` and `undertone pretrain`.
@@ -57,7 +59,9 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> anyhow::Result<()> {
     }
     let args = args.common;
     let file = read(&args, output)?;
-    show(args, "round", output, |options, observer| {
+    signals::end_in_order();
+    let name = file.config.task.name.clone();
+    show(args, (&name, "round"), output, |options, observer| {
         undertone_run::train(&file, options, observer)
     })
 }
@@ -71,11 +75,11 @@ fn read(args: &TrainArgs, output: &Output) -> anyhow::Result<RunFile> {
     Ok(file)
 }
 
-/// Runs a training on the cores asked for, with its progress and then its summary on the terminal. `unit` is the word for a
-/// round.
+/// Runs a training on the cores asked for, with its progress and then its summary on the terminal. The run has a name, and a word
+/// for its rounds.
 pub(super) fn show(
     args: TrainArgs,
-    unit: &'static str,
+    (name, unit): (&str, &'static str),
     output: &Output,
     train: impl FnOnce(&RunOptions, &dyn Observer) -> undertone_run::Result<Summary>,
 ) -> anyhow::Result<()> {
@@ -87,7 +91,18 @@ pub(super) fn show(
     let progress = Progress::new(output, unit);
     let result = train(&options, &progress);
     progress.clear();
-    let summary = result?;
+    let summary = result.map_err(|error| match stopped::was_ended(&error) {
+        true => {
+            let goes_on = checkpoint::path(&options.out.join(name)).exists();
+            let (how, flag) = match goes_on {
+                true => ("Go on", Some("--resume")),
+                false => ("Start again", None),
+            };
+            let (kept, line) = (progress.kept(), stopped::same_again(flag));
+            Stopped(format!("{kept}. {how} with: {line}")).into()
+        }
+        false => anyhow::Error::from(error),
+    })?;
     undertone_report::write(&summary.run_dir).with_context(|| {
         let run_dir = summary.run_dir.display();
         format!("the run is finished, but its report could not be drawn; draw it again with `undertone report {run_dir}`")

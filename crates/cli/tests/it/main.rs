@@ -8,6 +8,8 @@ mod bad_input;
 #[cfg(target_os = "linux")]
 mod canaries;
 mod crash;
+#[cfg(unix)]
+mod ctrl_c;
 mod data;
 #[cfg(all(target_os = "linux", feature = "postgres"))]
 mod deploy;

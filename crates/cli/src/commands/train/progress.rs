@@ -2,6 +2,7 @@
 
 mod course;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,10 @@ use undertone_present::numbers::share;
 use undertone_run::Observer;
 use undertone_run_directory::metrics::{EvaluationRecord, RoundRecord, StartRecord};
 
+use super::super::stopped;
 use super::{assumptions, guarantee};
 use crate::output::{Output, value};
+use crate::signals;
 use course::Course;
 
 /// Shows a run's events.
@@ -24,6 +27,10 @@ pub(in crate::commands) struct Progress {
     /// The bar, from the first event on.
     bar: OnceLock<ProgressBar>,
     began: Instant,
+    /// `true` from the start of a round until its end.
+    in_round: AtomicBool,
+    /// `true` after a user who asked for an end was told when it comes.
+    told: AtomicBool,
 }
 
 impl Progress {
@@ -35,6 +42,8 @@ impl Progress {
             has_bar: output.shows_progress(),
             bar: OnceLock::new(),
             began: Instant::now(),
+            in_round: AtomicBool::new(false),
+            told: AtomicBool::new(false),
         }
     }
 
@@ -50,6 +59,12 @@ impl Progress {
             Some(bar) => bar.println(value(line)),
             None => self.output.note(line),
         }
+    }
+
+    /// The sentence about the rounds that a run keeps after a signal has ended it.
+    pub(in crate::commands) fn kept(&self) -> String {
+        let course = self.course();
+        stopped::kept(course.unit, course.rounds())
     }
 
     /// Enters an event into the course, and shows it.
@@ -81,6 +96,11 @@ impl Progress {
 }
 
 impl Observer for Progress {
+    fn stop(&self) -> bool {
+        // The round that has begun is finished, and committed.
+        signals::asked_to_end() && !self.in_round.load(Ordering::Acquire)
+    }
+
     fn on_corpus(&self, stage: &str, done: u64, total: Option<u64>) {
         self.event(|course, _| course.corpus(stage, done, total));
     }
@@ -114,16 +134,24 @@ impl Observer for Progress {
     }
 
     fn on_round_start(&self, _round: u64, cohort: usize) {
+        self.in_round.store(true, Ordering::Release);
         self.event(|course, _| course.start_round(cohort as u64));
     }
 
     fn on_user(&self) {
         self.event(|course, _| course.user());
+        if signals::asked_to_end() && !self.told.swap(true, Ordering::Relaxed) {
+            let unit = self.course().unit;
+            self.say(&format!(
+                "stopping after this {unit}; a second Ctrl-C ends at once, without the {unit}s since the last checkpoint"
+            ));
+        }
     }
 
     fn on_round(&self, round: &RoundRecord) {
         let rate = round.tokens.map(|tokens| tokens as f64 / round.seconds.max(1e-9));
         self.event(|course, _| course.end_round(round.train_loss, round.epsilon, rate));
+        self.in_round.store(false, Ordering::Release);
     }
 
     fn on_evaluation(&self, evaluation: &EvaluationRecord) {

@@ -24,7 +24,8 @@ pub(super) fn run(args: TrainArgs, output: &Output) -> anyhow::Result<()> {
 
 fn lead(args: TrainArgs, ranks: &MpiRanks, output: &Output) -> anyhow::Result<()> {
     let file = super::read(&args, output)?;
-    show(args, "round", output, |options, observer| {
+    let name = file.config.task.name.clone();
+    show(args, (&name, "round"), output, |options, observer| {
         undertone_run::train_as_leader(&file, options, ranks, observer)
     })
 }

@@ -34,7 +34,7 @@ const LEAVE: [Part; 6] = [
 #[derive(Debug, Clone, Default)]
 pub(super) struct Course {
     /// The word for a round.
-    unit: &'static str,
+    pub(super) unit: &'static str,
     /// The work on the corpus: its stage, the amount that is done, and the total where it is known.
     corpus: (String, u64, Option<u64>),
     /// The time at which the rounds began, and the time of the last line of the log.
@@ -90,6 +90,11 @@ impl Course {
         // Not every round states it: the last one that did is shown.
         self.epsilon = epsilon.map(|epsilon| (epsilon, self.done)).or(self.epsilon);
         self.tokens_per_second = tokens_per_second;
+    }
+
+    /// The rounds that are done and all rounds, once they are known.
+    pub(super) fn rounds(&self) -> Option<(u64, u64)> {
+        self.times.map(|_| (self.done, self.total))
     }
 
     /// The line of a log, if the last one is ten seconds old.
@@ -247,6 +252,7 @@ mod tests {
         course.corpus("reading", 3, Some(6));
         assert_eq!(course.bar(SECOND, 20), "reading ━━━━╸    3/6");
         assert_eq!(course.bar(SECOND, 10), "reading");
+        assert_eq!(course.rounds(), None);
     }
 
     #[test]
