@@ -45,8 +45,13 @@ pub(crate) fn open(
         EngineConfig::Gpu { users: slots, .. } => on(undertone_gpu::open(0)?, slots, task, model, users),
         #[cfg(not(feature = "gpu"))]
         EngineConfig::Emulator { .. } | EngineConfig::Gpu { .. } => {
-            let expected = "`processor`, because this program was built without the feature `gpu`";
-            Err(RunError::value("engine.kind", expected, "another machine"))
+            let expected =
+                "`processor`, because this program was built without the features `gpu` and `cuda`";
+            let got = match engine {
+                EngineConfig::Emulator { .. } => "emulator",
+                _ => "gpu",
+            };
+            Err(RunError::value("engine.kind", expected, got))
         }
         #[cfg(all(feature = "gpu", not(feature = "cuda")))]
         EngineConfig::Gpu { .. } => {
