@@ -105,8 +105,7 @@ pub enum DataError {
     },
     /// A source of a kind that this build leaves out.
     #[error(
-        "{}this build reads JSON lines, CSV and plain text; the complete one reads {what}: `cargo install --path crates/cli`, or `pip \
-         install undertone-dp`",
+        "{}this build reads JSON lines, CSV and plain text; the complete one reads {what}: `cargo install --path crates/cli`",
         path.as_ref().map_or_else(String::new, |path| format!("{}: ", path.display()))
     )]
     NotInThisBuild {

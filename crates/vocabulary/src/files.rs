@@ -25,8 +25,7 @@ pub fn parse_tokenizer(path: &Path, bytes: Vec<u8>, bos: Option<&str>, eos: Opti
     #[cfg(not(feature = "subwords"))]
     {
         let _ = (bytes, bos, eos);
-        let detail = "this build cuts text into words alone; the complete one reads tokenizers: `cargo install --path crates/cli`, or \
-                      `pip install undertone-dp`";
+        let detail = "this build cuts text into words alone; the complete one reads tokenizers: `cargo install --path crates/cli`";
         Err(VocabularyError::BadTokenizer {
             path: path.to_owned(),
             detail: detail.to_owned(),

@@ -32,7 +32,7 @@ fn lacks(asked: &str, has: impl Fn(&str, bool) -> bool) -> Option<String> {
         .filter(|(_, _, commands)| commands.contains(&asked));
     of.any(|(feature, on, _)| !has(feature, *on)).then(|| {
         format!(
-            "this build leaves out `{asked}`; the complete one has it: `cargo install --path crates/cli`, or `pip install undertone-dp`\n"
+            "this build leaves out `{asked}`; the complete one has it: `cargo install --path crates/cli`\n"
         )
     })
 }
