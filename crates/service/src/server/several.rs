@@ -21,7 +21,8 @@ use crate::task::Task;
 /// PRIVACY: it names a subject, so it has no `Debug`. It travels between processes over mutual TLS alone.
 pub(crate) struct CheckedIn {
     pub(super) population: String,
-    pub(super) member: Member,
+    /// PRIVACY: a check-in goes from thread to thread, and each move would leave a copy of the subject on a stack. The heap is wiped.
+    pub(super) member: Box<Member>,
     pub(super) checkin: [u8; 16],
     pub(super) client_version: u32,
     pub(super) eligible: Vec<TaskId>,
@@ -79,11 +80,11 @@ impl CheckedIn {
         let read: Travelling = serde_json::from_slice(bytes).ok()?;
         let digest = |text: &str| -> Option<Digest32> { unhex(text)?.try_into().ok() };
         Some(Self {
-            member: Member {
+            member: Box::new(Member {
                 subject: digest(&read.subject)?,
                 device: digest(&read.device)?,
                 issuer: digest(&read.issuer)?,
-            },
+            }),
             population: read.population,
             checkin: unhex(&read.checkin)?.try_into().ok()?,
             client_version: read.client_version,
