@@ -143,7 +143,8 @@ impl Total {
             (high, high_excess) = (low, low_excess);
             low -= step;
             step *= 8.0;
-            if low <= 0.0 {
+            // What is no number ends the search, too.
+            if low.is_nan() || low <= 0.0 {
                 low = 0.0;
                 low_excess = excess(low);
                 if low_excess <= 0.0 {
@@ -315,7 +316,8 @@ impl<'a> Tail<'a> {
         let loss = lattice.loss(holds);
         let ratio = (mass - target(loss).exp()) / (mass - excess);
         if ratio > 0.0 {
-            (loss + ratio.ln()).max(0.0)
+            // Delta holds at this loss. Where Q vanishes beside P, rounding can make the ratio infinite.
+            (loss + ratio.ln().min(0.0)).max(0.0)
         } else {
             0.0
         }

@@ -754,3 +754,25 @@ fn f11_more_discrete_gaussian_noise_may_cost_more() {
         just_above(spent, exact, 1e-9);
     }
 }
+
+/// Its lower bound was looked for without end: where all losses lie far above, a rounding error made the start of a search infinite. The value is
+/// that of the closed form, a binomial sum of gamma distributions.
+#[test]
+fn f12_bounds_of_many_releases_with_large_losses_are_found() {
+    let mut accountant = Accountant::under(Recipe::Pld, Adjacency::ReplaceOne);
+    let event = Event::Laplace {
+        scale: 0.001_780_004_164_554_939_7,
+    };
+    accountant.compose(&event, 14_827).unwrap();
+    let (lower, upper) = accountant.bounds(delta(3.681_577_183_258_904e-14)).unwrap();
+    let exact = 16_646_218.737;
+    assert!(
+        lower.get() <= exact && lower.get() > exact * (1.0 - 3e-6),
+        "{lower:?}"
+    );
+    // The sum of the largest losses is all that is known from above.
+    assert!(
+        upper.get() >= exact && upper.get() < exact * (1.0 + 1e-3),
+        "{upper:?}"
+    );
+}
