@@ -56,6 +56,9 @@ impl Workload {
         };
         Ok(match &json["learning_rates"] {
             serde_json::Value::Null => base,
+            serde_json::Value::Array(rates) if rates.len() > 8 => {
+                format!("{base}.with_learning_rates(<{} numbers>)", rates.len())
+            }
             rates => format!("{base}.with_learning_rates({rates})"),
         })
     }
@@ -223,6 +226,28 @@ impl Strategy {
         serde_json::to_string(&self.0).map_err(|error| unreadable("description", &error))
     }
 
+    /// Your own lower-triangular matrix, by its rows: a list of lists, or an array of two dimensions.
+    ///
+    /// A row has all numbers up to the diagonal, and either nothing or zeros beyond it.
+    ///
+    /// >>> import undertone_dp as udp
+    /// >>> mine = udp.Strategy.dense([[1, 0, 0], [0.5, 1, 0], [0.25, 0.5, 1]])
+    /// >>> mine.squared_sensitivity(3, udp.Participation.single())
+    /// Certified(value=1.3125, exact=True)
+    #[staticmethod]
+    fn dense(rows: Vec<Vec<f64>>) -> PyResult<Self> {
+        mechanisms::Described::of_rows(&rows)
+            .map(Self)
+            .map_err(|error| setting(error.to_string()))
+    }
+
+    /// The Toeplitz matrix with these coefficients, the diagonal's first, for any number of rounds.
+    #[staticmethod]
+    fn toeplitz(coefficients: Vec<f64>) -> Answer<Self> {
+        let matrix = mechanisms::BandedToeplitz::new(coefficients)?;
+        Ok(Self(mechanisms::Strategy::BandedToeplitz(matrix)))
+    }
+
     /// The matrix that `to_json` wrote.
     #[staticmethod]
     fn from_json(text: &str) -> Answer<Self> {
@@ -238,8 +263,9 @@ impl Strategy {
         ))
     }
 
-    fn __repr__(&self) -> Answer<String> {
-        Ok(format!("Strategy.from_json({:?})", self.to_json()?))
+    fn __repr__(&self) -> String {
+        let rounds = self.rounds().map(|rounds| format!(", rounds={rounds}"));
+        format!("Strategy({}{})", self.name(), rounds.unwrap_or_default())
     }
 }
 
@@ -478,8 +504,14 @@ impl Mechanism {
         ))
     }
 
-    fn __repr__(&self) -> Answer<String> {
-        Ok(format!("Mechanism.from_json({:?})", self.to_json()?))
+    fn __repr__(&self) -> String {
+        format!(
+            "Mechanism({}, rounds={}, sensitivity={:?}, noise_multiplier={:?})",
+            self.0.strategy().name(),
+            self.rounds(),
+            self.sensitivity(),
+            self.noise_multiplier()
+        )
     }
 }
 

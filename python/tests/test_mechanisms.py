@@ -3,6 +3,7 @@
 import array
 import copy
 import ctypes
+import json
 import math
 import os
 import pickle
@@ -53,6 +54,8 @@ def test_values_travel_as_pickles_and_copies():
     for value in (own, own.strategy, SCHEMA, udp.Workload.momentum(0.9).with_learning_rates([1.0, 2.0])):
         assert pickle.loads(pickle.dumps(value)) == value
         assert copy.deepcopy(value) == value
+    for value in (own, own.strategy, udp.Workload.prefix_sum().with_learning_rates([1.0] * 900)):
+        assert len(repr(value)) < 200, repr(value)
     assert eval(repr(SCHEMA), {"Participation": udp.Participation}) == SCHEMA
     assert pickle.loads(pickle.dumps(own)).digest == own.digest
     assert mechanism(noise_multiplier=2.1).digest != own.digest
@@ -288,3 +291,30 @@ def test_torch_is_written_in_place():
     assert noise.round == 2
     del own
     assert torch.from_dlpack(twin.next()).isfinite().all()
+
+
+def test_a_matrix_of_ones_own_is_taken_by_its_rows():
+    rows = [[1.0, 0.0, 0.0], [0.5, 1.0, 0.0], [0.25, 0.5, 1.0]]
+    dense = udp.Strategy.dense(rows)
+    assert dense == udp.Strategy.dense([row[: place + 1] for place, row in enumerate(rows)])
+    assert json.loads(dense.to_json()) == {"kind": "dense", "rounds": 3, "entries": [1.0, 0.5, 1.0, 0.25, 0.5, 1.0]}
+    assert dense.squared_sensitivity(3, udp.Participation.at_least(gap=1, max_participation=3)).value > 6
+    toeplitz = udp.Strategy.toeplitz([1.0, 0.5, 0.25])
+    single = udp.Participation.single()
+    assert toeplitz.squared_sensitivity(3, single).value == dense.squared_sensitivity(3, single).value == 1.3125
+    own = udp.Mechanism(dense, rounds=3, participation=single, noise_multiplier=2.0)
+    assert own.sensitivity == 1.3125**0.5
+    for wrong, part in [
+        ([[1.0, 2.0], [0.0, 1.0]], "got 2 in row 0, column 1"),
+        ([[1.0], [1.0, 0.0]], "diagonal"),
+        ([[1.0], [float("nan"), 1.0]], "finite"),
+        ([], "rounds"),
+    ]:
+        with pytest.raises(udp.UndertoneError, match=part):
+            udp.Strategy.dense(wrong)
+
+
+def test_an_array_is_a_matrix():
+    numpy = pytest.importorskip("numpy")
+    rows = numpy.tril(numpy.ones((4, 4)))
+    assert udp.Strategy.dense(rows) == udp.Strategy.dense(rows.tolist())

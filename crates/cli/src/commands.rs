@@ -12,6 +12,14 @@ use crate::output::Output;
 /// a heading of its own it would get theirs.
 pub(crate) const NO_GROUP: Option<&str> = None;
 
+/// The path of a picture, which is always SVG.
+pub(crate) fn svg_file(text: &str) -> Result<std::path::PathBuf, String> {
+    match std::path::Path::new(text).extension() {
+        Some(suffix) if suffix.eq_ignore_ascii_case("svg") => Ok(text.into()),
+        _ => Err("expected a name that ends in .svg, because the picture is SVG".to_owned()),
+    }
+}
+
 pub(crate) mod advise;
 pub(crate) mod audit;
 pub(crate) mod data;

@@ -8,6 +8,7 @@
 //! | [`IndependentGaussian`] | fresh noise in every round |
 //! | [`Mechanism`], [`CorrelatedGaussian`] | a matrix with its sensitivity and event, and releases with its noise |
 //! | [`Strategy`] and its variants, [`Recurrence`] | noise matrices: [`Tree`], [`Blt`], [`Banded`], [`BandedToeplitz`], [`Dense`] and others |
+//! | [`Described`] | a matrix from a file: JSON, text or numpy |
 //! | [`Workload`], [`Losses`], [`Errors`] | the sums that a run releases, and the noise in them |
 //! | [`optimize`] | the matrix of a kind with the smallest loss |
 //! | [`population_plan`] | from the size of a population to feasible report goals |
@@ -41,6 +42,7 @@
 pub mod audit;
 mod blt;
 mod client_noise;
+mod described;
 pub mod draws;
 mod error;
 mod iterates;
@@ -64,6 +66,7 @@ mod workload;
 
 pub use blt::pair::output_scales;
 pub use client_noise::{ClientNoise, ClientNoisedSum};
+pub use described::{Described, Undescribed};
 pub use error::{MechanismError, Result};
 pub use loss::{CertifiedSensitivity, Errors, Losses, Objective};
 pub use mechanism::Mechanism;

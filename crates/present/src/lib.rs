@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`numbers`] | numbers for people, and bounds that are never rounded down |
 //! | [`terminal`] | text from files, made safe for a terminal |
+//! | [`csv`] | lines of comma-separated values |
 //! | [`table`] | tables as text, with the feature `tables` |
 //! | [`chart`] | charts of a report as SVG, with the feature `charts` |
 //! | [`curves`] | curves on linear and logarithmic axes as SVG, with the feature `charts` |
@@ -17,6 +18,7 @@
 
 #[cfg(feature = "charts")]
 pub mod chart;
+pub mod csv;
 #[cfg(feature = "charts")]
 pub mod curves;
 pub mod numbers;

@@ -10,7 +10,7 @@ use undertone_coordinator::outlet::declared_examples;
 use undertone_coordinator::plan::{Begun, Population, PrivacyPlan, VocabularyCost};
 use undertone_coordinator::task::TaskConfig;
 use undertone_coordinator::trainings::{Training, check};
-use undertone_mechanisms::{Mechanism, Strategy};
+use undertone_mechanisms::{Described, Mechanism, Strategy};
 use undertone_models::{Loaded, ModelSpec, SequenceModel};
 use undertone_present::numbers::hex;
 use undertone_settings::{Algorithm, CorpusSpec, UserSettings, VocabularySpec};
@@ -55,20 +55,11 @@ pub fn vocabulary_cost(
     Ok(Some(VocabularyCost::new(&chosen, record.key())))
 }
 
-/// Reads a strategy, or the strategy of a mechanism, as `undertone mechanism optimize --out` writes them.
+/// Reads a strategy as `undertone mechanism optimize --out` or a person writes it.
 fn read_strategy(file: &Path) -> Result<Strategy> {
     let bytes = files::read_given(file, files::MAX_GIVEN)?;
-    let damaged = |error: serde_json::Error| DirectoryError::damaged(file, error);
-    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(damaged)?;
-    if value.get("strategy").is_some() {
-        let mechanism: Mechanism = serde_json::from_value(value).map_err(damaged)?;
-        return Ok(mechanism.strategy().clone());
-    }
-    serde_json::from_value(value).map_err(|error| {
-        let expected =
-            "expected a mechanism or a strategy as `undertone mechanism optimize --out` writes them";
-        DirectoryError::damaged(file, format!("{expected}: {error}"))
-    })
+    let read = Described::read(&bytes).map_err(|error| DirectoryError::damaged(file, error))?;
+    Ok(read.strategy().clone())
 }
 
 /// The words or tokens of a run, from its folder.

@@ -602,7 +602,8 @@ impl Service {
         body: &[u8],
     ) -> Reply<CheckedIn> {
         let request: CheckIn = read("the check-in", body, limits::MAX_MESSAGE).map_err(malformed)?;
-        let member = Box::new(self.member(population, request.certificate.as_ref(), signature, path, body)?);
+        let member =
+            Box::new(self.member(population, request.certificate.as_ref(), signature, path, body)?);
         let checkin: [u8; 16] = request.checkin.as_slice().try_into().map_err(malformed)?;
         if request.eligible.len() > limits::MAX_ELIGIBLE {
             return Err(malformed(format!("at most {} tasks", limits::MAX_ELIGIBLE)));

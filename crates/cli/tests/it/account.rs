@@ -79,7 +79,7 @@ fn production_runs_have_their_published_guarantees() {
 #[test]
 fn coefficients_come_from_files() {
     let folder = Folder::new();
-    folder.write("prefix.txt", "1, 1\n1 1\n");
+    folder.write("prefix.txt", "1, 1, 1 1\n");
     folder.write("buffers.toml", "theta = [0.9]\nomega = [0.5]\n");
     let ask = |line: &str| folder.json(format!("account ftrl {line}"));
     let answer = ask(

@@ -170,6 +170,123 @@ fn a_comparison_at_equal_noise_is_sorted_by_epsilon() {
     contains(&with, "BandMF(24) ... normalised square root");
 }
 
+/// The rows of a matrix as text, as a program of statistics writes them.
+const OWN: &str = "1 0 0 0\n0.5 1 0 0\n0.25 0.5 1 0\n0.1 0.25 0.5 1\n";
+
+#[test]
+fn a_matrix_of_ones_own_is_shown_compared_and_accounted() {
+    let folder = Folder::new();
+    folder.write("own.txt", OWN);
+    let entries =
+        r#"{"kind": "dense", "rounds": 4, "entries": [1, 0.5, 1, 0.25, 0.5, 1, 0.1, 0.25, 0.5, 1]}"#;
+    folder.write("own.json", entries);
+    let run = "--rounds 4 --max-participation 1";
+    let text_form = &json(&folder, &format!("show own.txt {run}"))[0];
+    let json_form = &json(&folder, &format!("show own.json {run}"))[0];
+    assert_eq!(text_form["losses"], json_form["losses"]);
+    // The first column is the largest: 1 + 1/4 + 1/16 + 1/100.
+    close(&text_form["sensitivity"]["squared"], 1.322_5, 1e-12);
+
+    let line = format!("compare own.txt {run} --kinds independent --target-epsilon 2 --delta 1e-6");
+    let answer = json(&folder, &format!("{line} --svg bars.svg --csv bars.csv"));
+    let rows = answer["rows"].as_array().expect("rows");
+    let own = rows
+        .iter()
+        .find(|row| row["file"] == "own.txt")
+        .expect("the row of the file");
+    assert_eq!(
+        (&own["name"], &own["losses"]),
+        (&"own.txt: dense".into(), &text_form["losses"])
+    );
+    assert!(
+        folder.text("bars.svg").contains("epsilon 2, delta 1e-6"),
+        "{}",
+        folder.text("bars.svg")
+    );
+    let table = folder.text("bars.csv");
+    assert!(
+        table.starts_with("mechanism,max_loss") && table.lines().count() == 3,
+        "{table}"
+    );
+
+    let line = "account ftrl --mechanism matrix --coefficients own.txt --rounds 4 --max-participation 1 --noise-multiplier 4 --delta 1e-6";
+    let stated = folder.json(line);
+    close(&stated["setting"]["squared_sensitivity"], 1.322_5, 1e-12);
+}
+
+#[test]
+fn mechanisms_are_compared_over_a_quantity() {
+    let folder = Folder::new();
+    folder.write("own.txt", OWN);
+    let line = "compare own.txt --rounds 4 --max-participation 1 --kinds independent,tree";
+    let over = json(
+        &folder,
+        &format!("{line} --over epsilon --at 1,4 --delta 1e-6 --csv over.csv --svg over.svg"),
+    );
+    let curves = over["curves"].as_array().expect("curves");
+    assert_eq!(curves.len(), 3);
+    for curve in curves {
+        let [low, high] = [0, 1].map(|place| number(&curve["figures"][place]));
+        assert!(low > 2.0 * high, "{curve}");
+    }
+    // Each figure is that of a comparison at this epsilon alone.
+    let alone = json(&folder, &format!("{line} --target-epsilon 4 --delta 1e-6"));
+    let rows = alone["rows"].as_array().expect("rows");
+    let own = rows
+        .iter()
+        .find(|row| row["file"] == "own.txt")
+        .expect("the row of the file");
+    close(&own["iterate_noise"], number(&curves[2]["figures"][1]), 1e-12);
+    assert_eq!(folder.text("over.csv").lines().count(), 1 + 3 * 2);
+    assert!(folder.text("over.svg").contains("epsilon"));
+    // A matrix of four rounds has no fifth one, and the others have.
+    let shown = text(&folder, &format!("{line} --over rounds --at 2,8"));
+    contains(
+        &shown,
+        "own.txt ... - ... not possible: own.txt at 8: rounds must be at most",
+    );
+    let bands = json(
+        &folder,
+        "compare --rounds 32 --min-sep 8 --kinds banded-toeplitz,tree --over bands --at 1,4,8",
+    );
+    let losses: Vec<f64> = (0..3)
+        .map(|place| number(&bands["curves"][0]["figures"][place]))
+        .collect();
+    assert!(losses.is_sorted_by(|more, fewer| more > fewer), "{losses:?}");
+    assert_eq!(bands["curves"][1]["figures"][0], bands["curves"][1]["figures"][2]);
+    folder.write("upper.json", "[[1, 0.5], [0, 1]]");
+    folder.write("zero.json", "[[1], [1, 0]]");
+    folder.write("nan.txt", "1\nnan\n");
+    folder.write(
+        "many.json",
+        r#"{"kind": "dense", "rounds": 100000, "entries": [1]}"#,
+    );
+    folder.refuses(
+        "
+        $ mechanism compare upper.json --rounds 2 --max-participation 1
+        upper.json: expected a lower-triangular matrix ... got 0.5 in row 0, column 1
+        $ mechanism compare zero.json --rounds 2 --max-participation 1
+        zero.json: diagonal entry of a matrix must be positive, got 0
+        $ mechanism compare nan.txt --rounds 2 --max-participation 1
+        nan.txt ... finite
+        $ mechanism compare many.json --rounds 2 --max-participation 1
+        many.json ... number of entries of a matrix ... got 1
+        $ mechanism compare own.txt --rounds 8 --max-participation 1
+        own.txt: rounds must be at most the rounds that the matrix was made for, got 8
+        $ mechanism compare --rounds 8 --max-participation 1 --over epsilon
+        --over epsilon needs --delta
+        $ mechanism compare --rounds 8 --max-participation 1 --over rounds --at 0
+        --at: expected whole numbers from 1 to 16777216, got 0
+        $ mechanism compare --rounds 8 --min-sep 2 --over bands --bands 3
+        --over bands: the numbers of bands stand in --at; remove --bands
+        $ mechanism compare --rounds 8 --max-participation 1 --svg picture.png
+        expected a name that ends in .svg
+        $ account ftrl --mechanism toeplitz --coefficients own.txt --rounds 4 --max-participation 1 --noise-multiplier 4 --delta 1e-6
+        own.txt: --mechanism toeplitz expects a list of coefficients, got dense; give --mechanism matrix for it
+        ",
+    );
+}
+
 #[test]
 fn named_mechanisms_are_shown() {
     let folder = Folder::new();
@@ -344,13 +461,13 @@ fn bad_files_are_named() {
         $ mechanism show blt --rounds 9 --min-sep 3
         blt: this kind must be optimised first ... optimize blt --out FILE
         $ mechanism show text.json
-        text.json: expected a JSON file
+        text.json: expected JSON with `kind` ... theta ... in the place of a number
         $ mechanism show foreign.json
-        foreign.json: expected a mechanism ... [omega, theta]
+        foreign.json: expected JSON with `kind` ... [omega, theta]
         $ mechanism show list.json
-        list.json ... got a list
+        list.json holds BandFHU(1) without a run ... --rounds
         $ mechanism show kind.json
-        kind.json is not a mechanism or strategy ... magic
+        kind.json: expected a strategy that this version can read ... magic
         $ mechanism show wrong.json --rounds 9 --min-sep 3
         wrong.json ... buffer decay must be in [0, 1], got -1
         $ mechanism show cancelling.json --rounds 9 --min-sep 3

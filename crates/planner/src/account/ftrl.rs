@@ -9,6 +9,7 @@ use undertone_accounting::participation::{Gap, Participation, RoundsBetween};
 use undertone_accounting::sensitivity::toeplitz::Toeplitz;
 use undertone_accounting::sensitivity::{SquaredSensitivity, production, restart};
 use undertone_accounting::{AccountingError, Adjacency, Event, NoiseMultiplier, Recipe};
+use undertone_mechanisms::{Described, Strategy as Matrix};
 use undertone_present::numbers::{grouped, upper_bound};
 
 use super::fact::Fact;
@@ -29,10 +30,11 @@ pub(super) struct FtrlArgs {
     /// Choose how the noise of different rounds is correlated.
     #[arg(long, value_enum)]
     mechanism: MechanismName,
-    /// Read the coefficients of `blt` or `toeplitz` from this file, or name a production set such as blt-400.
+    /// Read the numbers of `blt`, `toeplitz` or `matrix` from this file, or name a production set such as blt-400.
     ///
-    /// For `toeplitz` the file holds numbers, the diagonal's first. For `blt` it is TOML with the lists `theta` and `omega`. The
-    /// production sets of `blt` are blt-100, blt-400 and blt-1000.
+    /// For `toeplitz` the file holds a list of numbers, the diagonal's first, and for `matrix` the rows up to the diagonal, as JSON, text
+    /// or an array of numpy (.npy). For `blt` it is TOML with the lists `theta` and `omega`. The production sets of `blt` are
+    /// blt-100, blt-400 and blt-1000.
     #[arg(long, value_name = "FILE")]
     coefficients: Option<PathBuf>,
     /// Set the noise multiplier: the noise standard deviation divided by the clip norm.
@@ -68,6 +70,8 @@ enum MechanismName {
     Blt,
     /// Use any Toeplitz coefficients. Missing coefficients are zero (a banded matrix).
     Toeplitz,
+    /// Use any matrix: a file of `undertone mechanism optimize --out`, or the rows of your own lower-triangular matrix.
+    Matrix,
 }
 
 impl MechanismName {
@@ -76,6 +80,19 @@ impl MechanismName {
             Self::Tree => "tree",
             Self::Blt => "blt",
             Self::Toeplitz => "toeplitz",
+            Self::Matrix => "matrix",
+        }
+    }
+
+    /// The error without a file.
+    fn needs(self) -> String {
+        let name = self.name();
+        match self {
+            Self::Blt => format!(
+                "--mechanism {name} needs --coefficients FILE, or --coefficients blt-400 or another production set; \
+                 `undertone mechanism optimize blt --out FILE` finds a matrix for --mechanism matrix"
+            ),
+            _ => format!("--mechanism {name} needs --coefficients FILE"),
         }
     }
 }
@@ -130,6 +147,7 @@ enum Strategy {
     Tree { first: u64, period: u64 },
     Blt { theta: Vec<f64>, omega: Vec<f64> },
     Toeplitz { coefficients: Vec<f64> },
+    Matrix(Box<Matrix>),
 }
 
 #[derive(Deserialize)]
@@ -161,7 +179,7 @@ impl Strategy {
         let path = args
             .coefficients
             .as_ref()
-            .with_context(|| format!("--mechanism {} needs --coefficients FILE", args.mechanism.name()))?;
+            .with_context(|| args.mechanism.needs())?;
         let known = production::all()
             .into_iter()
             .find(|blt| path.as_os_str() == blt.name);
@@ -171,20 +189,24 @@ impl Strategy {
                 omega: blt.omega.to_vec(),
             });
         }
-        let text = text(path)?;
         if args.mechanism == MechanismName::Blt {
             let expected = "expected two lists, theta = [...] and omega = [...]";
-            let BltFile { theta, omega } = parsed(path, &text, expected)?;
+            let BltFile { theta, omega } = parsed(path, &text(path)?, expected)?;
             return Ok(Self::Blt { theta, omega });
         }
-        let words = text.split(|c: char| c.is_whitespace() || "[],".contains(c));
-        let coefficients = words.filter(|word| !word.is_empty()).map(|word| {
-            word.parse()
-                .with_context(|| format!("{}: expected numbers, got {word:?}", path.display()))
-        });
-        Ok(Self::Toeplitz {
-            coefficients: coefficients.collect::<anyhow::Result<Vec<f64>>>()?,
-        })
+        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let read = Described::read(&bytes).with_context(|| path.display().to_string())?;
+        match (args.mechanism, read.strategy()) {
+            (MechanismName::Toeplitz, Matrix::BandedToeplitz(toeplitz)) => Ok(Self::Toeplitz {
+                coefficients: toeplitz.coefficients().to_vec(),
+            }),
+            (MechanismName::Toeplitz, other) => bail!(
+                "{}: --mechanism toeplitz expects a list of coefficients, got {}; give --mechanism matrix for it",
+                path.display(),
+                other.name()
+            ),
+            (_, matrix) => Ok(Self::Matrix(Box::new(matrix.clone()))),
+        }
     }
 
     fn title(&self) -> &'static str {
@@ -193,6 +215,7 @@ impl Strategy {
             Self::Tree { .. } => "DP-FTRL, binary trees with restarts",
             Self::Blt { .. } => "DP-FTRL, buffered linear Toeplitz (BLT)",
             Self::Toeplitz { .. } => "DP-FTRL, Toeplitz coefficients",
+            Self::Matrix(_) => "DP-FTRL, a matrix from a file",
         }
     }
 
@@ -218,6 +241,18 @@ impl Strategy {
                 facts.push(Fact::count("trees", trees.len() as u64));
                 facts.push(Fact::count("worst-participation", found.best_participation));
                 return Ok(found.squared_sensitivity);
+            }
+            Self::Matrix(matrix) => {
+                let certified = matrix.squared_sensitivity(in_memory()?, schema)?;
+                facts.push(Fact::new("matrix", matrix.name(), matrix.name()));
+                if !certified.exact {
+                    facts.push(Fact::new(
+                        "exact-sensitivity",
+                        "no, a proved upper bound".to_owned(),
+                        false,
+                    ));
+                }
+                return Ok(certified.squared);
             }
             Self::Blt { theta, omega } => Toeplitz::buffered(theta, omega, in_memory()?)?,
             Self::Toeplitz { coefficients } => {

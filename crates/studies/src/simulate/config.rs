@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use undertone_accounting::{Delta, NoiseMultiplier};
-use undertone_mechanisms::{Mechanism, Strategy};
+use undertone_mechanisms::{Described, Mechanism, Strategy};
 
 use undertone_coordinator::participation::timers::{self, TimersConfig};
 use undertone_run::{Result, RunError};
@@ -57,14 +57,6 @@ pub struct SimulationFile {
     pub config: SimulationConfig,
     /// Folder of the file, where relative paths start.
     pub base: PathBuf,
-}
-
-/// The content of a description file.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Description {
-    Mechanism(Box<Mechanism>),
-    Strategy(Strategy),
 }
 
 impl SimulationFile {
@@ -174,18 +166,12 @@ impl SimulationConfig {
 /// The strategy of a description file, and the noise multiplier of a whole mechanism.
 fn described(file: &Path) -> Result<(Strategy, Option<NoiseMultiplier>)> {
     let bytes = files::read_given(file, files::MAX_GIVEN)?;
-    let description = serde_json::from_slice(&bytes).map_err(|error| {
-        RunError::damaged(
-            file,
-            format!("expected a mechanism or a strategy as JSON: {error}"),
-        )
-    })?;
-    Ok(match description {
-        Description::Mechanism(mechanism) => {
-            (mechanism.strategy().clone(), Some(mechanism.noise_multiplier()))
-        }
-        Description::Strategy(strategy) => (strategy, None),
-    })
+    let read = Described::read(&bytes).map_err(|error| RunError::damaged(file, error))?;
+    let noise = match &read {
+        Described::Mechanism(mechanism) => Some(mechanism.noise_multiplier()),
+        Described::Strategy(_) => None,
+    };
+    Ok((read.strategy().clone(), noise))
 }
 
 #[cfg(test)]

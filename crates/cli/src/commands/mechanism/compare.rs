@@ -1,5 +1,7 @@
 //! `undertone mechanism compare`.
 
+mod over;
+
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -8,7 +10,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 use undertone_accounting::{Delta, Epsilon, NoiseMultiplier, gaussian};
 use undertone_mechanisms::optimize::Problem;
-use undertone_mechanisms::{CertifiedSensitivity, Losses, Objective};
+use undertone_mechanisms::{CertifiedSensitivity, Losses, Objective, Strategy};
+use undertone_present::csv;
 use undertone_present::numbers::{number, upper_bound};
 use undertone_run_directory::files::write_atomic;
 
@@ -16,21 +19,26 @@ use super::kind::{Kind, SizeArgs};
 use super::run::{Run, RunArgs};
 use super::table::{self, Memory};
 use super::workload::WorkloadArgs;
-use super::{bars, privacy, timing};
-use crate::commands::NO_GROUP;
+use super::{bars, description, privacy, timing};
+use crate::commands::{NO_GROUP, svg_file};
 use crate::output::Output;
 use undertone_present::table::grid;
 
 /// Arguments of `undertone mechanism compare`.
 #[derive(Debug, clap::Args)]
 pub(super) struct CompareArgs {
+    /// Add these files of `mechanism optimize --out`, or your own matrices, to the comparison.
+    ///
+    /// A matrix is given by its rows, or by the coefficients of a Toeplitz matrix, as JSON, text or an array of numpy (.npy).
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
     #[command(flatten)]
     run: RunArgs,
     #[command(flatten)]
     workload: WorkloadArgs,
     #[command(flatten)]
     sizes: SizeArgs,
-    /// Compare these kinds (default: all kinds except banded and dense).
+    /// Compare these kinds (default: all kinds except banded and dense). BandMF is the kind banded.
     #[arg(long = "kinds", value_name = "KIND,...", value_delimiter = ',', value_enum, help_heading = NO_GROUP)]
     kinds: Vec<Kind>,
     /// Add BandMF, the kind banded. It takes about 20 CPU seconds for 2000 rounds and 342 bands.
@@ -65,9 +73,26 @@ pub(super) struct CompareArgs {
     /// Measure the time of the noise per round on this machine, for --dim parameters.
     #[arg(long, help_heading = NO_GROUP)]
     measure_time: bool,
-    /// Draw the losses into this SVG file.
-    #[arg(long, value_name = "FILE", help_heading = NO_GROUP)]
+    /// Compare over several values of this quantity, with a line for each mechanism.
+    ///
+    /// Each kind is made anew for each value. A file stays as it is.
+    #[arg(long, value_enum, value_name = "QUANTITY", help_heading = "Sweep")]
+    over: Option<over::Over>,
+    /// Set the values of --over (default: five to seven around the run's own).
+    #[arg(
+        long,
+        value_name = "VALUE,...",
+        value_delimiter = ',',
+        requires = "over",
+        help_heading = "Sweep"
+    )]
+    at: Vec<f64>,
+    /// Draw the comparison into this SVG file.
+    #[arg(long, value_name = "FILE", value_parser = svg_file, help_heading = NO_GROUP)]
     svg: Option<PathBuf>,
+    /// Write the comparison into this file of comma-separated values.
+    #[arg(long, value_name = "FILE", help_heading = NO_GROUP)]
+    csv: Option<PathBuf>,
 }
 
 /// The question about privacy.
@@ -78,10 +103,20 @@ enum Question {
     Epsilon(f64, Delta),
 }
 
+/// A mechanism to compare: a kind, which is made for each run, or a matrix of a file.
+#[derive(Debug)]
+enum Candidate {
+    Kind(Kind),
+    File(String, Box<Strategy>),
+}
+
 /// One mechanism.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    kind: Kind,
+    /// The kind; `None` for a matrix of a file.
+    kind: Option<Kind>,
+    /// The file; `None` for a kind.
+    file: Option<String>,
     pub(super) name: String,
     sensitivity: CertifiedSensitivity,
     pub(super) losses: Losses,
@@ -105,35 +140,35 @@ struct Comparison {
     delta: Option<f64>,
     rows: Vec<Row>,
     /// Kinds that the run does not suit, and why.
-    refused: Vec<(Kind, String)>,
+    refused: Vec<(String, String)>,
 }
 
 pub(super) fn run(args: &CompareArgs, output: &Output) -> anyhow::Result<()> {
-    let question = question(args)?;
     ensure!(args.dim > 0, "--dim: expected at least 1, got 0");
     let run = args.run.run(None)?;
+    let candidates = candidates(args)?;
+    if let Some(over) = args.over {
+        return over::run(over, &candidates, &run, args, output);
+    }
+    let question = question(args)?;
     let problem = args.workload.problem(&run)?;
-    let kinds = kinds(args);
-    args.sizes.check_any(&kinds)?;
     let mut rows = Vec::new();
     let mut refused = Vec::new();
-    for kind in kinds {
-        let sizes = args.sizes.of(kind);
-        let bar = output.spinner(&format!("making {}", kind.name()));
-        let row = make(kind, &problem, &sizes, &run, args).and_then(|mut row| {
+    for candidate in candidates {
+        let bar = output.spinner(&format!("making {}", candidate.name()));
+        let row = candidate.row(&problem, &run, args).and_then(|mut row| {
             row.answer(question, problem.objective)?;
             Ok(row)
         });
         bar.finish_and_clear();
         match row {
             Ok(row) => rows.push(row),
-            Err(error) if args.kinds.contains(&kind) => return Err(error.context(kind.name())),
-            Err(error) => refused.push((kind, format!("{error:#}"))),
+            Err(error) => refused.push(candidate.refused(args, error)?),
         }
     }
     if rows.is_empty() {
-        let (kind, why) = refused.swap_remove(0);
-        bail!("{}: {why}", kind.name());
+        let (name, why) = refused.swap_remove(0);
+        bail!("{name}: {why}");
     }
     let loss = |row: &Row| row.losses.get(problem.objective);
     rows.sort_by(|a, b| loss(a).total_cmp(&loss(b)));
@@ -146,11 +181,91 @@ pub(super) fn run(args: &CompareArgs, output: &Output) -> anyhow::Result<()> {
         run,
     };
     if let Some(file) = &args.svg {
-        let title = format!("{}: {}", comparison.objective, comparison.run.shown());
-        let svg = bars::draw(&title, &comparison.rows, comparison.objective)?;
+        let svg = bars::draw(
+            &comparison.title(question),
+            &comparison.rows,
+            comparison.objective,
+        )?;
         write_atomic(file, svg.as_bytes()).context("--svg")?;
     }
+    if let Some(file) = &args.csv {
+        write_atomic(file, comparison.csv().as_bytes()).context("--csv")?;
+    }
     output.show(&comparison, || comparison.text(question))
+}
+
+/// All kinds and files that are compared.
+fn candidates(args: &CompareArgs) -> anyhow::Result<Vec<Candidate>> {
+    let kinds = kinds(args);
+    args.sizes.check_any(&kinds)?;
+    let mut all: Vec<Candidate> = kinds.into_iter().map(Candidate::Kind).collect();
+    for file in &args.files {
+        let strategy = description::read(file)?.strategy().clone();
+        all.push(Candidate::File(file.display().to_string(), Box::new(strategy)));
+    }
+    Ok(all)
+}
+
+impl Candidate {
+    fn name(&self) -> String {
+        match self {
+            Self::Kind(kind) => kind.name().to_owned(),
+            Self::File(file, _) => file.clone(),
+        }
+    }
+
+    /// The matrix for a problem.
+    fn strategy(&self, problem: &Problem, sizes: &SizeArgs) -> anyhow::Result<Strategy> {
+        match self {
+            Self::Kind(kind) => Ok(kind.make(problem, &sizes.of(*kind))?.strategy),
+            Self::File(_, strategy) => Ok((**strategy).clone()),
+        }
+    }
+
+    /// The name of the matrix in tables.
+    fn shown(&self, strategy: &Strategy) -> String {
+        match self {
+            Self::Kind(_) => strategy.name(),
+            Self::File(file, _) => format!("{file}: {}", strategy.name()),
+        }
+    }
+
+    /// The reason why a mechanism does not suit the run. It is an error for one that was asked for by name.
+    fn refused(&self, args: &CompareArgs, error: anyhow::Error) -> anyhow::Result<(String, String)> {
+        match self {
+            Self::Kind(kind) if !args.kinds.contains(kind) => Ok((self.name(), format!("{error:#}"))),
+            _ => Err(error.context(self.name())),
+        }
+    }
+
+    fn row(&self, problem: &Problem, run: &Run, args: &CompareArgs) -> anyhow::Result<Row> {
+        let start = Instant::now();
+        let strategy = self.strategy(problem, &args.sizes)?;
+        let sensitivity = strategy.squared_sensitivity(run.rounds, &run.participation)?;
+        let errors = strategy.errors(run.rounds, &problem.workload)?;
+        let made_in_seconds = start.elapsed().as_secs_f64();
+        let seconds_per_round = match args.measure_time {
+            true => Some(timing::seconds_per_round(&strategy, run, args.dim)?),
+            false => None,
+        };
+        let (kind, file) = match self {
+            Self::Kind(kind) => (Some(*kind), None),
+            Self::File(file, _) => (None, Some(file.clone())),
+        };
+        Ok(Row {
+            kind,
+            file,
+            name: self.shown(&strategy),
+            sensitivity,
+            losses: errors.losses(sensitivity.squared),
+            memory: Memory::new(&strategy, run, args.dim),
+            made_in_seconds,
+            noise_multiplier: None,
+            iterate_noise: None,
+            epsilon: None,
+            seconds_per_round,
+        })
+    }
 }
 
 fn kinds(args: &CompareArgs) -> Vec<Kind> {
@@ -187,37 +302,6 @@ fn question(args: &CompareArgs) -> anyhow::Result<Question> {
     })
 }
 
-fn make(
-    kind: Kind,
-    problem: &Problem,
-    sizes: &SizeArgs,
-    run: &Run,
-    args: &CompareArgs,
-) -> anyhow::Result<Row> {
-    let start = Instant::now();
-    let strategy = kind.make(problem, sizes)?.strategy;
-    let sensitivity = strategy.squared_sensitivity(run.rounds, &run.participation)?;
-    let errors = strategy.errors(run.rounds, &problem.workload)?;
-    let made_in_seconds = start.elapsed().as_secs_f64();
-    let seconds_per_round = if args.measure_time {
-        Some(timing::seconds_per_round(&strategy, run, args.dim)?)
-    } else {
-        None
-    };
-    Ok(Row {
-        kind,
-        name: strategy.name(),
-        sensitivity,
-        losses: errors.losses(sensitivity.squared),
-        memory: Memory::new(&strategy, run, args.dim),
-        made_in_seconds,
-        noise_multiplier: None,
-        iterate_noise: None,
-        epsilon: None,
-        seconds_per_round,
-    })
-}
-
 impl Row {
     fn answer(&mut self, question: Question, objective: Objective) -> anyhow::Result<()> {
         let loss = self.losses.get(objective);
@@ -241,6 +325,50 @@ impl Row {
 }
 
 impl Comparison {
+    /// The title of the picture, with the question about privacy.
+    fn title(&self, question: Question) -> String {
+        let asked = match question {
+            Question::Losses => String::new(),
+            Question::Noise(epsilon, delta) => {
+                format!(
+                    "; epsilon {}, delta {}",
+                    number(epsilon.get()),
+                    number(delta.get())
+                )
+            }
+            Question::Epsilon(noise, delta) => {
+                format!(
+                    "; noise {} clip norms, delta {}",
+                    number(noise),
+                    number(delta.get())
+                )
+            }
+        };
+        format!("{}: {}{asked}", self.objective, self.run.shown())
+    }
+
+    /// One line per mechanism.
+    fn csv(&self) -> String {
+        let header = "mechanism,max_loss,rms_loss,sensitivity,sensitivity_is_exact,noise_multiplier,iterate_noise,epsilon,vectors,bytes";
+        let header = header.split(',').map(str::to_owned).collect();
+        let optional = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+        let rows = self.rows.iter().map(|row| {
+            vec![
+                row.name.clone(),
+                row.losses.max_loss.to_string(),
+                row.losses.rms_loss.to_string(),
+                row.losses.sensitivity.to_string(),
+                row.sensitivity.exact.to_string(),
+                optional(row.noise_multiplier.map(NoiseMultiplier::get)),
+                optional(row.iterate_noise),
+                optional(row.epsilon.map(Epsilon::get)),
+                row.memory.vectors.to_string(),
+                row.memory.bytes.to_string(),
+            ]
+        });
+        csv::lines([header].into_iter().chain(rows))
+    }
+
     fn text(&self, question: Question) -> String {
         let best = self
             .rows
@@ -298,8 +426,8 @@ impl Comparison {
             text += &format!("note: {lowered}\n");
         }
         text += &format!("\n{}\n", grid(header, rows, 1));
-        for (kind, why) in &self.refused {
-            text += &format!("\nnot possible for this run: {}: {why}", kind.name());
+        for (name, why) in &self.refused {
+            text += &format!("\nnot possible for this run: {name}: {why}");
         }
         text += &match question {
             Question::Losses => {

@@ -2,17 +2,9 @@
 
 use std::path::Path;
 
-use anyhow::{Context, bail};
-use serde_json::Value;
-use undertone_mechanisms::{Mechanism, Strategy};
-use undertone_run_directory::files::write_atomic;
-
-/// The content of a file.
-#[derive(Debug)]
-pub(super) enum Description {
-    Mechanism(Box<Mechanism>),
-    Strategy(Strategy),
-}
+use anyhow::Context;
+use undertone_mechanisms::{Described, Mechanism, Strategy};
+use undertone_run_directory::files::{MAX_GIVEN, read_given, write_atomic};
 
 /// Writes the mechanism, or the strategy where there is no noise yet.
 pub(super) fn write(file: &Path, strategy: &Strategy, mechanism: Option<&Mechanism>) -> anyhow::Result<()> {
@@ -25,32 +17,8 @@ pub(super) fn write(file: &Path, strategy: &Strategy, mechanism: Option<&Mechani
     write_atomic(file, &text).context("--out")
 }
 
-/// Reads what [`write()`] wrote.
-pub(super) fn read(file: &Path) -> anyhow::Result<Description> {
-    let place = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {place}"))?;
-    let value: Value =
-        serde_json::from_str(&text).with_context(|| format!("{place}: expected a JSON file"))?;
-    let wrong = || format!("{place} is not a mechanism or strategy that this version can read");
-    if value.get("strategy").is_some() {
-        let mechanism = serde_json::from_value(value).with_context(wrong)?;
-        return Ok(Description::Mechanism(Box::new(mechanism)));
-    }
-    if value.get("kind").is_some() {
-        return Ok(Description::Strategy(
-            serde_json::from_value(value).with_context(wrong)?,
-        ));
-    }
-    let got = match &value {
-        Value::Object(map) => {
-            let keys: Vec<&str> = map.keys().map(String::as_str).take(5).collect();
-            format!("an object with the keys [{}]", keys.join(", "))
-        }
-        Value::Array(_) => "a list".to_owned(),
-        value => value.to_string().chars().take(80).collect(),
-    };
-    bail!(
-        "{place}: expected a mechanism (with `strategy`) or a strategy (with `kind`), as `undertone mechanism optimize \
-         --out` writes them, got {got}"
-    )
+/// Reads what [`write()`] wrote, or a matrix as people write it down.
+pub(super) fn read(file: &Path) -> anyhow::Result<Described> {
+    let bytes = read_given(file, MAX_GIVEN)?;
+    Described::read(&bytes).with_context(|| file.display().to_string())
 }

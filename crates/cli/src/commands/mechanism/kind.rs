@@ -95,6 +95,19 @@ impl SizeArgs {
         }
     }
 
+    /// The sizes with this number of bands.
+    pub(super) fn with_bands(bands: usize) -> Self {
+        Self {
+            buffers: None,
+            bands: Some(bands),
+        }
+    }
+
+    /// The number of bands that was asked for.
+    pub(super) fn bands(&self) -> Option<usize> {
+        self.bands
+    }
+
     /// The sizes that a kind has.
     pub(super) fn of(&self, kind: Kind) -> Self {
         Self {

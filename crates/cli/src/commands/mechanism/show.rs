@@ -9,10 +9,10 @@ use undertone_accounting::NoiseMultiplier;
 use undertone_accounting::participation::{Gap, Participation, Spacing};
 use undertone_accounting::sensitivity::production;
 use undertone_mechanisms::optimize::Problem;
-use undertone_mechanisms::{Blt, CertifiedSensitivity, Errors, Losses, Objective, Strategy};
+use undertone_mechanisms::{Blt, CertifiedSensitivity, Described, Errors, Losses, Objective, Strategy};
 use undertone_run_directory::files::write_atomic;
 
-use super::description::{self, Description};
+use super::description;
 use super::head::Head;
 use super::kind::Kind;
 use super::optimize::parameters;
@@ -28,7 +28,10 @@ use undertone_present::table::grid;
 /// Arguments of `undertone mechanism show`.
 #[derive(Debug, clap::Args)]
 pub(super) struct ShowArgs {
-    /// Show these files of `mechanism optimize --out`, or these named mechanisms.
+    /// Show these files, or these named mechanisms.
+    ///
+    /// A file is one of `mechanism optimize --out`, or your own matrix: its rows, or the coefficients of a Toeplitz matrix, as JSON,
+    /// text or an array of numpy (.npy).
     ///
     /// The names are the production sets blt-100, blt-400 and blt-1000, and the kinds that need no optimisation: independent,
     /// tree, tree-full, fhu, bisr, square-root and normalised-square-root.
@@ -57,7 +60,7 @@ pub(super) struct ShowArgs {
     #[arg(long, value_name = "BUFFERS", requires = "sweep", help_heading = "Sweep")]
     with_optimum: Option<usize>,
     /// Draw the sweep into this SVG file.
-    #[arg(long, value_name = "FILE", requires = "sweep", help_heading = "Sweep")]
+    #[arg(long, value_name = "FILE", value_parser = crate::commands::svg_file, requires = "sweep", help_heading = "Sweep")]
     svg: Option<PathBuf>,
 }
 
@@ -176,12 +179,12 @@ fn subject(name: &str, args: &ShowArgs, before: Option<&Run>) -> anyhow::Result<
         bail!("{name}: no such file or name; the names are {}", known.join(", "));
     }
     let (strategy, made_for, noise_multiplier) = match description::read(Path::new(name))? {
-        Description::Mechanism(mechanism) => (
+        Described::Mechanism(mechanism) => (
             mechanism.strategy().clone(),
             Some(Run::new(mechanism.rounds(), mechanism.participation())?),
             Some(mechanism.noise_multiplier()),
         ),
-        Description::Strategy(strategy) => (strategy, None, None),
+        Described::Strategy(strategy) => (strategy, None, None),
     };
     let run = args
         .setting

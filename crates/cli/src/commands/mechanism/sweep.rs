@@ -109,7 +109,8 @@ impl Sweep<'_> {
         })
     }
 
-    fn at(&self, value: u64) -> anyhow::Result<Run> {
+    /// The run at a value.
+    pub(super) fn at(&self, value: u64) -> anyhow::Result<Run> {
         let own = &self.run.participation;
         let (rounds, gap) = match self.over {
             Over::MinSep => (self.run.rounds, Gap::new(value)?),
