@@ -110,7 +110,7 @@ try {
     && await page.evaluate(() => localStorage.length === 0));
 
   // The link of the terminal.
-  const { found: printed } = await until("the link on the terminal", 20_000, () => log.match(/http:\/\/127\.0\.0\.1:\d+\/#code=[0-9a-f]{64}/));
+  const { found: printed } = await until("the link on the terminal", 20_000, () => log.match(/http:\/\/127\.0\.0\.1:\d+\/#code=[\w-]{22}/));
   for (const works of [true, false]) {
     const { context: other, page: look } = await opened("light", 1280);
     await look.goto(printed[0]);

@@ -544,7 +544,8 @@ impl<'s> Admin<'s> {
         }
         let shared = self.shared();
         let task = self.load(&row)?;
-        let report = task.export(shared.store.as_ref(), shared.blobs.as_ref(), &shared.keys, folder)?;
+        let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
+        let report = task.export(store, blobs, &shared.keys, folder, &[])?;
         Ok(Exported {
             folder: folder.to_owned(),
             task: row.task.name,

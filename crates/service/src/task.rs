@@ -1,5 +1,6 @@
 //! A task as the service runs it: its file, its plan, its model, and the signed plan that devices read.
 
+mod evaluations;
 pub mod parity;
 mod signed_plan;
 
@@ -18,7 +19,7 @@ use undertone_mechanisms::NoiseKey;
 use undertone_models::{SequenceModel, weights};
 use undertone_protocol::{Digest32, Label, TaskKind, digest_of, write};
 use undertone_run_directory::initial_model;
-use undertone_run_directory::metrics::MetricsLine;
+use undertone_run_directory::metrics::{EvaluationRecord, MetricsLine};
 use undertone_run_directory::task::{
     TaskExport, genesis, mechanism_json, mechanism_of, new_plan, plan_with, start_record,
 };
@@ -525,6 +526,8 @@ impl Task {
 
     /// Writes the directory of the ended task, which `undertone verify` reads. Returns the privacy report.
     ///
+    /// The metrics get the measures of `evaluations`. PRIVACY: they are exact, so their text must not come from people of the population.
+    ///
     /// # Errors
     /// A task that has not ended; a folder that exists; from the store and the blobs.
     pub fn export(
@@ -533,6 +536,7 @@ impl Task {
         blobs: &dyn Blobs,
         keys: &Keys,
         folder: &Path,
+        evaluations: &[EvaluationRecord],
     ) -> Result<PrivacyReport> {
         let row = store.task(self.id)?;
         let vocabulary = crate::storage::blobs::read(blobs, &self.vocabulary)?;
@@ -552,6 +556,7 @@ impl Task {
         let start =
             serde_json::to_vec(&MetricsLine::Start(start)).map_err(|error| damaged("the metrics", error))?;
         metrics.insert(0, start);
+        let metrics = evaluations::entered(metrics, evaluations)?;
         let export = TaskExport {
             file: &self.file,
             population: &self.population,

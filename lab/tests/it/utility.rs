@@ -191,7 +191,7 @@ server = {{ optimizer = {{ kind = "sgd", momentum = 0.9 }} }}
         let loaded = Task::load(&row, blobs.as_ref(), keys).unwrap();
         let export = folder.path().join("run");
         loaded
-            .export(store.as_ref(), blobs.as_ref(), keys, &export)
+            .export(store.as_ref(), blobs.as_ref(), keys, &export, &[])
             .unwrap();
         assert!(undertone_verify::verify(&export).unwrap().holds());
         let all = fleet.statistics().total;

@@ -26,7 +26,7 @@ pub fn loaded(shared: &Shared, task: TaskId) -> Task {
 /// Writes the directory of a task that has ended.
 pub fn export(shared: &Shared, task: TaskId, target: &Path) -> PrivacyReport {
     let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
-    let exported = loaded(shared, task).export(store, blobs, &shared.keys, target);
+    let exported = loaded(shared, task).export(store, blobs, &shared.keys, target, &[]);
     exported.unwrap()
 }
 

@@ -44,7 +44,7 @@ pub(crate) enum ServiceCommand {
 }
 
 impl ServiceCommand {
-    /// Makes the process ready for what the command holds. Returns `true` for the server.
+    /// Makes the process ready for what the command holds. Returns `true` for a server whose log a program reads.
     pub(crate) fn prepare(&self) -> bool {
         let serves = matches!(self, Self::Serve(_));
         // PRIVACY: these hold updates, tokens or texts of people.
@@ -54,7 +54,7 @@ impl ServiceCommand {
         if serves {
             wiping::return_free_memory();
         }
-        serves
+        matches!(self, Self::Serve(args) if !args.demo)
     }
 
     /// Runs the command.

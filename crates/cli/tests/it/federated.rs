@@ -1,5 +1,7 @@
 //! The service from the first invitation to a verified export, with a real server and real devices.
 
+#[cfg(target_os = "linux")]
+mod demo;
 mod fleets;
 
 use std::io::{BufRead, BufReader, Read, Write};

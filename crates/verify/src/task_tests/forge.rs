@@ -383,6 +383,33 @@ fn a_changed_setting_population_or_model_is_named() {
     assert_eq!(verified(&folder.path), Vec::<String>::new());
 }
 
+/// The metrics with a measure of 40 targets behind the first round, which is said to be that of `round`.
+fn measured(metrics: &[u8], round: u64) -> Vec<u8> {
+    let text = String::from_utf8(metrics.to_vec()).unwrap();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let first: Value = serde_json::from_str(&lines[1]).unwrap();
+    let line = serde_json::json!({
+        "kind": "evaluation", "round": round, "split": "validation", "train_seconds": first["seconds"],
+        "metrics": {
+            "top1": 0.25, "top3": 0.5, "top5": 0.5, "top1_all_ids": 0.25, "in_vocab_top1": 0.25, "perplexity": 9.5, "targets": 40,
+            "out_of_vocabulary": 0
+        }
+    });
+    lines.insert(2, line.to_string());
+    (lines.join("\n") + "\n").into_bytes()
+}
+
+#[test]
+fn a_measure_of_the_operator_stands_behind_its_round_or_is_named() {
+    let folder = Folder::new(PLAIN);
+    let of = |round| folder.forge("metrics.jsonl", true, |metrics| measured(&metrics, round));
+    assert_eq!(of(1), Vec::<String>::new());
+    names(
+        &of(2),
+        &["metrics.jsonl, line 3, evaluation", "expected 1, got 2"],
+    );
+}
+
 #[test]
 fn files_that_a_task_has_not_are_named() {
     let folder = Folder::new(PLAIN);

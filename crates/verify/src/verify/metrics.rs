@@ -17,6 +17,7 @@ use super::mechanism::keys_of;
 use super::same::exactly;
 use super::subject::Subject;
 use super::{Check, Run};
+use undertone_run_directory::config::EvaluationConfig;
 use undertone_run_directory::error::{DirectoryError, Result};
 use undertone_run_directory::files::names::{LEDGER_FILE, METRICS_FILE};
 use undertone_run_directory::files::{Line, Lines};
@@ -405,15 +406,16 @@ fn check_evaluation(
     check: &mut Check,
 ) {
     let place = format!("{METRICS_FILE}, line {line}, evaluation");
-    let Subject::Run(config) = &run.subject else {
-        check.problem(format!(
-            "{place}: a task of the service has none, because a task of its own measures the model"
-        ));
-        return;
+    // The operator of a service may have measured its model on text that is nobody's in the task.
+    let usual = EvaluationConfig::default();
+    let evaluation = match &run.subject {
+        Subject::Run(config) => &config.evaluation,
+        Subject::Task { .. } => &usual,
+        Subject::Session(_) => return check.problem(format!("{place}: a session has none")),
     };
     let expected = EvaluationRecord {
         round: rounds.len() as u64,
-        split: config.evaluation.split.name().to_owned(),
+        split: evaluation.split.name().to_owned(),
         // Added up in the same order as by the run.
         train_seconds: rounds.iter().fold(0.0, |sum, record| sum + record.seconds),
         ..record.clone()
@@ -421,12 +423,12 @@ fn check_evaluation(
     check.agree(&place, &expected, record);
     let measured = Measured {
         vocabulary,
-        ids: config.task.model.ids(vocabulary.len()),
-        eos: config.evaluation.eos,
+        ids: run.task().model.ids(vocabulary.len()),
+        eos: evaluation.eos,
     };
     possible_metrics(&format!("{place}.metrics"), &record.metrics, measured, check);
     let between = rounds.len() < run.entries.len() && !rounds.is_empty();
-    let equal = config.evaluation.sample_tokens() == config.evaluation.final_max_tokens;
+    let equal = evaluation.sample_tokens() == evaluation.final_max_tokens;
     if record.metrics.sample.is_some() && (between || equal) {
         let why = match equal {
             true => "all evaluations have one limit",

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::Serialize;
@@ -17,6 +17,7 @@ use undertone_protocol::{TaskState, TrustedKeys};
 use undertone_run::evaluate::EvaluationSet;
 use undertone_run::{Observer, Silent, Summary};
 use undertone_run_directory::config::EvaluationSplit;
+use undertone_run_directory::files::write_atomic;
 use undertone_run_directory::metrics::{EvaluationRecord, Metrics};
 use undertone_service::data_folder;
 use undertone_service::http::tls;
@@ -30,9 +31,13 @@ use undertone_settings::CorpusSpec;
 use undertone_store::{TaskId, TaskRow};
 use undertone_verify::verify;
 
+use crate::commands::stopped::Stopped;
 use crate::commands::train;
 use crate::output::{Output, facts};
 use crate::signals;
+
+/// The time between two looks at a signal.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Number of simulated devices.
 const DEVICES: usize = 200;
@@ -57,10 +62,12 @@ const POPULATION: &str = "demo";
 const CORPUS: &str = "source = { kind = \"synthetic\", users = 240, words = 50 }\n";
 
 /// The task.
-fn task_file(rounds: u64) -> String {
+fn task_file(rounds: u64, pace: u64) -> String {
     // Devices do not come in turn, so some take part more often than the mean.
     let mean = (rounds * GOAL).div_ceil(DEVICES as u64);
     let max_part = (mean + 2).min(rounds.div_ceil(SEPARATION)).max(1);
+    // A round takes 60 devices, each of which waits this long before it takes part again.
+    let timer = (pace * DEVICES as u64).div_ceil(60).max(1);
     format!(
         r#"name = "demo"
 rounds = {rounds}
@@ -78,7 +85,7 @@ server = {{ optimizer = {{ kind = "sgd", momentum = 0.9 }}, decay = {{ last_frac
 over_selection = 1.2
 group = {{ target = 50, min = 20 }}
 deadlines = {{ select = "60s", report = "120s", attempt = "180s" }}
-eligibility = {{ min_examples = 1, max_examples = 256, timer = "1s" }}
+eligibility = {{ min_examples = 1, max_examples = 256, timer = "{timer}s" }}
 identity = "certificate"
 pace = {{ checkins_per_needed = 3.0, min_interval = "1s" }}
 "#
@@ -98,15 +105,25 @@ struct Shown {
     devices: usize,
     /// Updates that are in a release, over all rounds.
     included: u64,
-    /// The measures of the released model on the way.
+    /// The measures of the first model and of the released ones.
     curve: Vec<EvaluationRecord>,
     verified: bool,
+}
+
+/// The settings of a demonstration.
+pub(crate) struct Terms {
+    pub(crate) rounds: Option<u64>,
+    /// Seconds of a round; 0 for as few as possible.
+    pub(crate) pace: u64,
+    /// `true` to keep the dashboard until Ctrl-C.
+    pub(crate) stays: bool,
 }
 
 /// The demonstration while it runs.
 struct Demo<'d> {
     folder: &'d Path,
     rounds: u64,
+    pace: u64,
     threads: usize,
     corpus: Corpus,
     output: &'d Output,
@@ -114,14 +131,16 @@ struct Demo<'d> {
 }
 
 /// Plays the demonstration in a data folder.
-pub(crate) fn run(folder: &Path, rounds: Option<u64>, threads: usize, output: &Output) -> anyhow::Result<()> {
-    let rounds = rounds.unwrap_or(ROUNDS);
+pub(crate) fn run(folder: &Path, terms: &Terms, threads: usize, output: &Output) -> anyhow::Result<()> {
+    signals::end_in_order();
+    let rounds = terms.rounds.unwrap_or(ROUNDS);
     let shared = data_folder::open(folder, None)?;
     let keys = Keys::open(folder)?;
     let spec: CorpusSpec = toml::from_str(CORPUS).context("the built-in corpus")?;
     let demo = Demo {
         folder,
         rounds,
+        pace: terms.pace,
         threads,
         corpus: Corpus::open(&spec, folder, &folder.join("corpus"), &NoProgress)?,
         output,
@@ -164,15 +183,36 @@ pub(crate) fn run(folder: &Path, rounds: Option<u64>, threads: usize, output: &O
     let (row, curve) = demo.play(&service, id, &fleet)?;
     if row.state != TaskState::Completed {
         host.stop();
-        anyhow::bail!(
+        let sentence = format!(
             "the demonstration ended after {} of {rounds} rounds; its data folder is {}",
             row.head_round,
             folder.display()
         );
+        return Err(match signals::asked_to_end() {
+            true => Stopped(sentence).into(),
+            false => anyhow::anyhow!(sentence),
+        });
+    }
+    let shown = demo.end(service.shared(), &row, curve)?;
+    output.show(&shown, || table(&shown))?;
+    if terms.stays {
+        stay(&host, &shown.run, output)?;
     }
     host.stop();
-    let shown = demo.end(service.shared(), &row, curve)?;
-    output.show(&shown, || table(&shown))
+    Ok(())
+}
+
+/// Keeps the dashboard until a signal, and names what to do next.
+fn stay(host: &Host, run: &Path, output: &Output) -> anyhow::Result<()> {
+    output.note("the dashboard stays until Ctrl-C");
+    super::serve::show_dashboard(host, output)?;
+    output.note("try the model, and look at its report, with:");
+    output.note(&format!("  undertone predict {}", run.display()));
+    output.note(&format!("  undertone report {}", run.display()));
+    while !signals::asked_to_end() {
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
 }
 
 /// The settings of all devices.
@@ -205,11 +245,11 @@ impl Demo<'_> {
     fn create(&self, shared: &Shared) -> anyhow::Result<TaskId> {
         let words = self.folder.join("words.txt");
         let contents = self.corpus.vocab().to_file_contents();
-        undertone_run_directory::files::write_atomic(&words, contents.as_bytes())?;
+        write_atomic(&words, contents.as_bytes())?;
         let path = self.folder.join("demo.toml");
-        let text = task_file(self.rounds);
+        let text = task_file(self.rounds, self.pace);
         let file = undertone_run_directory::task::parse(&text, &path, Seeding::Refused)?;
-        undertone_run_directory::files::write_atomic(&path, text.as_bytes())?;
+        write_atomic(&path, text.as_bytes())?;
         let (store, blobs) = (shared.store.as_ref(), shared.blobs.as_ref());
         let id = create(&file, self.folder, POPULATION, &shared.keys, store, blobs)?;
         store.set_state(id, TaskState::Draft, TaskState::Active, "demo", "")?;
@@ -228,11 +268,13 @@ impl Demo<'_> {
         let task = Task::load(&store.task(id)?, shared.blobs.as_ref(), &shared.keys)?;
         let progress = train::Progress::new(self.output, "round");
         let every = self.rounds.div_ceil(EVALUATIONS);
-        let (mut seen, mut curve, mut failed) = (0, Vec::new(), None);
+        let (mut seen, mut failed) = (0, None);
         let mut shown = self.first_curve();
         let initial = self.measure(shared, &task, &store.task(id)?)?;
         shown.points.push((0, initial.metrics.top1));
         service.metrics().show_curve(id, shown.clone());
+        let mut curve = vec![initial];
+        progress.on_corpus("rounds", 0, Some(self.rounds));
         fleet.run_until(|| {
             let Ok(row) = store.task(id) else { return false };
             // A release is committed a moment before its model can be read.
@@ -240,14 +282,15 @@ impl Demo<'_> {
             if row.head_round > seen && published {
                 let due = row.head_round / every > seen / every;
                 seen = row.head_round;
+                progress.on_corpus("rounds", seen, Some(self.rounds));
                 match self.measure(shared, &task, &row) {
                     Ok(record) => {
                         shown.points.push((record.round, record.metrics.top1));
                         service.metrics().show_curve(id, shown.clone());
                         if due {
                             progress.on_evaluation(&record);
-                            curve.push(record);
                         }
+                        curve.push(record);
                     }
                     Err(error) => failed = Some(error),
                 }
@@ -322,7 +365,7 @@ impl Demo<'_> {
         }
         let task = Task::load(row, blobs, &shared.keys)?;
         let run = self.folder.join("run");
-        let privacy = task.export(store, blobs, &shared.keys, &run)?;
+        let privacy = task.export(store, blobs, &shared.keys, &run, &curve)?;
         undertone_report::write(&run)?;
         let eos = EosTargets::Excluded;
         Ok(Shown {

@@ -37,6 +37,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The time after the last release in which its devices learn their verdicts, where the server ends by itself.
 const FAREWELL: Duration = Duration::from_secs(3);
 
+/// Seconds of a round of the demonstration on a terminal, where a person watches.
+const PACE: u64 = 2;
+
 /// Arguments of `undertone serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
@@ -45,8 +48,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DIR", required_unless_present = "demo")]
     data: Option<PathBuf>,
     /// Show the whole service: a small task, 200 simulated devices on this machine, and a verified export.
+    ///
+    /// On a terminal the dashboard stays after the last round, until Ctrl-C. Elsewhere, and with --exit, the demonstration ends by itself.
     #[arg(long, conflicts_with_all = ["store", "blobs", "listen", "admin", "migrate", "tls", "identity", "insecure", "witness", "spool_ram"])]
-    demo: bool,
+    pub(super) demo: bool,
+    /// Let a round of the demonstration take about this many seconds [default: 2 on a terminal, else as few as possible].
+    #[arg(long, value_name = "SECONDS", requires = "demo", value_parser = clap::value_parser!(u64).range(..=10))]
+    pace: Option<u64>,
     /// Keep tasks, devices and ledgers on this Postgres server instead of in a file. The data folder remembers the server.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -233,7 +241,13 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
     if args.demo {
         let threads = start_threads(args.threads)?;
         let folder = args.data.clone().unwrap_or_else(free_folder);
-        return demo::run(&folder, args.rounds, threads, output);
+        let stays = output.shows_progress() && !args.exit;
+        let terms = demo::Terms {
+            rounds: args.rounds,
+            pace: args.pace.unwrap_or(if stays { PACE } else { 0 }),
+            stays,
+        };
+        return demo::run(&folder, &terms, threads, output);
     }
     if args.reload {
         return reload::run(args.folder(), args.process.as_deref(), output);
@@ -389,10 +403,10 @@ fn url(address: SocketAddr, secure: bool) -> String {
 pub(super) fn show_dashboard(host: &Host, output: &Output) -> anyhow::Result<()> {
     // PRIVACY: the code of a link is the right of an operator until it is used.
     output.note(&match output.shows_progress() {
-        true => format!(
-            "open the dashboard within ten minutes, by a link that works once: {}",
+        true => {
+            output.note("open the dashboard within ten minutes, by this link, which works once:");
             host.dashboard_link()?
-        ),
+        }
         false => format!(
             "the dashboard is at {}; it opens with the token in {TOKEN_FILE} of the data folder",
             host.dashboard()

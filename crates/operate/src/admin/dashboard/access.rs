@@ -14,7 +14,6 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use undertone_protocol::{Digest32, digest_of};
 use undertone_service::Result;
-use undertone_service::identity::hex;
 use undertone_service::keys::random;
 use zeroize::Zeroizing;
 
@@ -109,8 +108,12 @@ fn add(all: &mut Vec<(Digest32, Instant)>, digest: Digest32, life: Duration) {
     all.push((digest, Instant::now()));
 }
 
+/// 128 random bits as 22 letters, digits, hyphens and underscores, so that a link fits a line.
 fn secret() -> Result<Zeroizing<String>> {
-    Ok(Zeroizing::new(hex(&*Zeroizing::new(random::<32>()?))))
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let bits = Zeroizing::new(u128::from_be_bytes(*Zeroizing::new(random::<16>()?)));
+    let letter = |place: u32| char::from(LETTERS[(*bits >> (6 * place)) as usize % 64]);
+    Ok(Zeroizing::new((0..22).map(letter).collect()))
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
