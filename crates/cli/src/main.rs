@@ -49,8 +49,8 @@ struct Arguments {
 enum Command {
     /// Write a run file with settings that are known to work.
     ///
-    /// The command asks in a terminal, or takes flags. It looks at public and declared facts only, and never opens the text of the
-    /// users. The file starts from a public model, and its comments give the reasons. Settings without hope are refused.
+    /// The command asks in a terminal, or takes flags. It looks at public and declared facts and at the names of columns, never at
+    /// a value of them. The file starts from a public model, and its comments give the reasons. Settings without hope are refused.
     Init(init::InitArgs),
     /// Train a model from a run file, and print its accuracy and its privacy guarantee.
     ///

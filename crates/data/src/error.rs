@@ -56,7 +56,7 @@ pub enum DataError {
     #[error(transparent)]
     Setting(#[from] SettingsError),
     /// A table has no column of the configured name.
-    #[error("{}: it lacks the column {} that {key} names; its columns are {}{hint}", file.display(), quoted(column), list(found))]
+    #[error("{}: it lacks the column {} that {key} names; its columns are {}{hint}", file.display(), quoted(column), list(found, "no columns"))]
     MissingColumn {
         /// The table.
         file: PathBuf,
@@ -333,9 +333,10 @@ fn of_column(name: &str) -> String {
     }
 }
 
-fn list(names: &[String]) -> String {
+/// The first names, or `none`.
+pub(crate) fn list(names: &[String], none: &str) -> String {
     if names.is_empty() {
-        return "no columns".to_owned();
+        return none.to_owned();
     }
     let mut shown: Vec<String> = names.iter().take(SHOWN_NAMES).map(|name| quoted(name)).collect();
     if names.len() > SHOWN_NAMES {

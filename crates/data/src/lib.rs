@@ -94,9 +94,9 @@ pub use prose::{ProseSummary, prose};
 pub use source::SqliteSource;
 #[cfg(feature = "tables")]
 pub use source::exports::{DateOrder, ExportKind, ExportSource};
-pub use source::has_column;
 #[cfg(feature = "tables")]
 pub use source::{GitSource, MemoryTable};
+pub use source::{column_names, has_column};
 pub use split::Split;
 pub use stats::{CorpusStats, Distribution, PartitionStats};
 pub use synthetic::BestAccuracy;

@@ -38,7 +38,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use crate::columns::{Columns, Keys};
-use crate::error::{DataError, Result, missing_column};
+use crate::error::{DataError, Result, invalid, missing_column, no_files};
 use crate::path::expand;
 use crate::progress::Progress;
 use crate::rows::OnRows;
@@ -223,6 +223,49 @@ pub(crate) fn read_texts(
     on_rows: &mut OnRows<'_>,
 ) -> Result<()> {
     read_columns(path, Columns::texts(text, keys), on_rows)
+}
+
+/// The names of the columns of a table: from its header, its schema, or the fields of its first objects, in its first file.
+///
+/// No value of a row is kept, and no text of a row is in an error.
+///
+/// # Errors
+/// A file that cannot be read; another kind of source than JSON, CSV and Parquet.
+pub fn column_names(source: &SourceSpec, base_dir: &Path) -> Result<Vec<String>> {
+    let (path, extensions, format) = match source {
+        SourceSpec::Jsonl(source) => (&source.path, files::JSONL, None),
+        SourceSpec::Csv(source) => (&source.path, files::CSV, Some(csv::Format::of(source))),
+        SourceSpec::Parquet(source) => (&source.path, files::PARQUET, None),
+        _ => {
+            return Err(invalid(
+                "data.source.kind",
+                "jsonl, csv or parquet",
+                "another kind",
+            ));
+        }
+    };
+    let path = expand("data.source.path", path, base_dir)?;
+    let all = files::files(&path, extensions)?;
+    let Some(file) = all.first() else {
+        return Err(no_files(&path, extensions));
+    };
+    let mut found = Vec::new();
+    if extensions == files::PARQUET {
+        found = table::columns(file)?;
+    } else {
+        let mut take = |content: Coded<'_>| {
+            if found.is_empty() {
+                found = match format {
+                    Some(format) => csv::columns(content, format)?,
+                    None => json::fields(content)?,
+                };
+            }
+            Ok(())
+        };
+        coded::each(file, extensions, &mut take).map_err(|error| table::explained(file, error))?;
+    }
+    found.extend(hive::names(file));
+    Ok(found)
 }
 
 /// `true` if the first rows of a public text have a column of this name; plain text has each.

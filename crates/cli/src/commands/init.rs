@@ -2,6 +2,7 @@
 
 mod ask;
 mod choice;
+mod corpus;
 mod start;
 mod text;
 
@@ -15,6 +16,7 @@ use undertone_present::numbers::{grouped, number};
 use crate::output::{Output, facts};
 use ask::{Begin, Questions};
 use choice::Choice;
+use corpus::{Corpus, CorpusArgs};
 use start::Start;
 
 /// Maximum epsilon of a guarantee: a larger one says close to nothing about any one person.
@@ -28,7 +30,7 @@ pub(crate) struct InitArgs {
     file: PathBuf,
     #[command(flatten)]
     corpus: CorpusArgs,
-    /// State the number of users of the corpus. The number must be public: the run treats it so.
+    /// State the number of users of the corpus, which `undertone data stats` counts. It must be public: the run treats it so.
     #[arg(long, value_name = "NUMBER", help_heading = "Facts")]
     users: Option<u64>,
     /// Set the epsilon of the guarantee (for example 4).
@@ -70,42 +72,6 @@ pub(crate) struct InitArgs {
     force: bool,
 }
 
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Corpus")]
-struct CorpusArgs {
-    #[command(flatten)]
-    which: Which,
-    /// Name the column of the user [default: user_id].
-    #[arg(long, value_name = "NAME")]
-    user_column: Option<String>,
-    /// Name the column of the text [default: text].
-    #[arg(long, value_name = "NAME")]
-    text_column: Option<String>,
-}
-
-#[derive(Debug, clap::Args)]
-#[group(id = "corpus", multiple = false)]
-struct Which {
-    /// Train on this file of JSON objects, one per line. The command does not open it.
-    #[arg(long, value_name = "PATH")]
-    jsonl: Option<String>,
-    /// Train on this CSV file with a header line. The command does not open it.
-    #[arg(long, value_name = "PATH")]
-    csv: Option<String>,
-    /// Train on this Parquet file. The command does not open it.
-    #[arg(long, value_name = "PATH")]
-    parquet: Option<String>,
-}
-
-/// The text of people, by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Corpus {
-    kind: &'static str,
-    path: String,
-    user: String,
-    text: String,
-}
-
 /// The public and declared facts: all that a run file is chosen from.
 #[derive(Debug, Clone, Serialize)]
 struct Facts {
@@ -144,16 +110,23 @@ pub(crate) fn run(args: &InitArgs, output: &Output) -> anyhow::Result<()> {
     let users = questions.number(
         "--users",
         args.users,
-        "How many users does it have (a public number)?",
+        "How many users does it have (a public number; `undertone data stats` counts them)?",
         None,
+        &|users| check_users(*users),
     )?;
     let epsilon = questions.number(
         "--epsilon",
         args.epsilon,
         "Which epsilon shall the guarantee have?",
         Some(4.0),
+        &|epsilon| check_epsilon(*epsilon),
     )?;
-    let minutes = questions.optional(args.minutes, "How many minutes may the training take?", 5.0)?;
+    let minutes = questions.optional(
+        args.minutes,
+        "How many minutes may the training take?",
+        5.0,
+        &|minutes| check_minutes(*minutes),
+    )?;
     let begin = match (&args.public, &args.start, &args.words) {
         (Some(public), ..) => Begin::Public(public.clone()),
         (_, Some(run), _) => Begin::Start(run.clone()),
@@ -162,7 +135,7 @@ pub(crate) fn run(args: &InitArgs, output: &Output) -> anyhow::Result<()> {
     };
     questions.finish()?;
     let delta = args.delta.unwrap_or_else(|| default_delta(users));
-    check(users, epsilon, delta, minutes)?;
+    check_delta(users, delta)?;
     let folder = args.file.parent().filter(|folder| !folder.as_os_str().is_empty());
     let start_file = matches!(begin, Begin::Public(_)).then(|| args.file.with_file_name("start.toml"));
     for file in start_file.iter().chain([&args.file]) {
@@ -177,6 +150,7 @@ pub(crate) fn run(args: &InitArgs, output: &Output) -> anyhow::Result<()> {
         "the corpus {} does not exist",
         corpus.path
     );
+    corpus.check()?;
     let start = match &begin {
         Begin::Public(public) => Start::to_make(public, folder)?,
         Begin::Start(run) => Start::made(run, folder)?,
@@ -220,61 +194,40 @@ pub(crate) fn run(args: &InitArgs, output: &Output) -> anyhow::Result<()> {
     output.show(&document, || table(&document))
 }
 
-impl CorpusArgs {
-    fn corpus(&self, questions: &mut Questions<'_>) -> anyhow::Result<Corpus> {
-        let which = &self.which;
-        let given = [
-            ("jsonl", &which.jsonl),
-            ("csv", &which.csv),
-            ("parquet", &which.parquet),
-        ];
-        let given = given
-            .into_iter()
-            .find_map(|(kind, path)| Some((kind, path.clone()?)));
-        let asked = given.is_none();
-        let (kind, path) = match given {
-            Some(given) => given,
-            None => questions.corpus()?,
-        };
-        let mut column = |given: &Option<String>, question: &str, default: &str| match (given, asked) {
-            (Some(name), _) => Ok(name.clone()),
-            (None, true) => questions.optional(None, question, default.to_owned()),
-            (None, false) => Ok(default.to_owned()),
-        };
-        let user = column(&self.user_column, "Which column names the user?", "user_id")?;
-        let text = column(&self.text_column, "Which column holds the text?", "text")?;
-        Ok(Corpus {
-            kind,
-            path,
-            user,
-            text,
-        })
-    }
-}
-
 /// The power of ten at or below a tenth of one over the number of users.
 fn default_delta(users: u64) -> f64 {
     let digits = (10 * u128::from(users.max(1)) - 1).to_string().len();
     format!("1e-{digits}").parse().unwrap_or(f64::MIN_POSITIVE)
 }
 
-/// Refuses facts that no run can have.
-fn check(users: u64, epsilon: f64, delta: f64, minutes: f64) -> anyhow::Result<()> {
+fn check_users(users: u64) -> anyhow::Result<()> {
     ensure!(
         users >= 10,
         "--users: expected at least 10, because a fifth of them are held out, got {users}"
     );
+    Ok(())
+}
+
+fn check_epsilon(epsilon: f64) -> anyhow::Result<()> {
     ensure!(
         epsilon > 0.0 && epsilon <= MAX_EPSILON,
         "--epsilon: expected a number above 0 and at most {MAX_EPSILON}, because a larger one says close to nothing about any one \
          person, got {epsilon}"
     );
+    Ok(())
+}
+
+fn check_delta(users: u64, delta: f64) -> anyhow::Result<()> {
     let max = 1.0 / users as f64;
     ensure!(
         delta > 0.0 && delta < max,
         "--delta: expected a number above 0 and below 1 / users = {max:.2e}, because a guarantee with a larger one allows to publish \
          the text of one person, got {delta}"
     );
+    Ok(())
+}
+
+fn check_minutes(minutes: f64) -> anyhow::Result<()> {
     ensure!(
         (0.1..=10_000.0).contains(&minutes),
         "--minutes: expected a number from 0.1 to 10000, got {minutes}"
@@ -387,14 +340,17 @@ mod tests {
 
     #[test]
     fn facts_outside_their_ranges_are_named() {
-        check(1000, 4.0, 1e-5, 5.0).unwrap();
+        check_users(10).unwrap();
+        check_epsilon(20.0).unwrap();
+        check_delta(1000, 1e-5).unwrap();
+        check_minutes(0.1).unwrap();
         for (bad, flag) in [
-            (check(3, 4.0, 1e-5, 5.0), "--users"),
-            (check(1000, 0.0, 1e-5, 5.0), "--epsilon"),
-            (check(1000, f64::NAN, 1e-5, 5.0), "--epsilon"),
-            (check(1000, 50.0, 1e-5, 5.0), "--epsilon"),
-            (check(1000, 4.0, 0.001, 5.0), "--delta"),
-            (check(1000, 4.0, 1e-5, f64::INFINITY), "--minutes"),
+            (check_users(3), "--users"),
+            (check_epsilon(0.0), "--epsilon"),
+            (check_epsilon(f64::NAN), "--epsilon"),
+            (check_epsilon(50.0), "--epsilon"),
+            (check_delta(1000, 0.001), "--delta"),
+            (check_minutes(f64::INFINITY), "--minutes"),
         ] {
             let error = bad.unwrap_err().to_string();
             assert!(error.starts_with(flag), "{error}");

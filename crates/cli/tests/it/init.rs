@@ -94,11 +94,10 @@ fn the_written_files_train_unchanged_and_the_run_verifies() {
 }
 
 #[test]
-fn nothing_is_overwritten_unasked_and_the_text_of_users_is_not_opened() {
+fn nothing_is_overwritten_unasked_and_of_the_text_of_users_names_alone_are_read() {
     let folder = folder();
-    // Opening it would fail: it is a folder without tables.
-    std::fs::remove_file(folder.path("posts.jsonl")).expect("removing");
-    std::fs::create_dir(folder.path("posts.jsonl")).expect("a folder");
+    // A user cannot be a list, which nobody sees who reads names alone.
+    folder.write("posts.jsonl", "{\"author\": [], \"body\": []}\n");
     folder.write("run.toml", "mine");
     let init = format!("init {FACTS} --public public.jsonl");
     folder.refuse(&init, "run.toml already exists; give --force");
@@ -123,25 +122,41 @@ fn hopeless_and_wrong_facts_are_refused_with_a_sentence() {
         "
         $ init --jsonl posts.jsonl
         needs flags for every fact; missing: --users, --epsilon, --public
-        $ init --jsonl posts.jsonl --users 60 --epsilon 1 --public public.jsonl
+        $ init --jsonl posts.jsonl --user-column author --text-column body --users 60 --epsilon 1 --public public.jsonl
         60 users, epsilon 1 and 5 minutes are too little ... Enough would be about ... users
-        $ init --jsonl posts.jsonl --users 1000 --epsilon 40 --public public.jsonl
+        $ init --jsonl posts.jsonl --user-column author --text-column body --users 1000 --epsilon 40 --public public.jsonl
         --epsilon: expected a number above 0 and at most 20
-        $ init --jsonl posts.jsonl --users 1000 --epsilon 4 --delta 0.01 --public public.jsonl
+        $ init --jsonl posts.jsonl --user-column author --text-column body --users 1000 --epsilon 4 --delta 0.01 --public public.jsonl
         --delta: expected a number above 0 and below 1 / users
         $ init --jsonl nowhere.jsonl --users 1000 --epsilon 4 --public public.jsonl
         the corpus nowhere.jsonl does not exist
-        $ init --jsonl posts.jsonl --users 1000 --epsilon 4 --public docs/1.md
+        $ init --jsonl posts.jsonl --user-column author --text-column body --users 1000 --epsilon 4 --public docs/1.md
         expected a file whose name ends in .jsonl, .csv or .parquet
-        $ init --jsonl posts.jsonl --users 1000 --epsilon 4 --start empty
+        $ init --jsonl posts.jsonl --user-column author --text-column body --users 1000 --epsilon 4 --start empty
         expected the folder of a run of `undertone pretrain`
-        $ init start.toml --jsonl posts.jsonl --users 1000 --epsilon 4 --public public.jsonl
+        $ init start.toml --jsonl posts.jsonl --user-column author --text-column body --users 1000 --epsilon 4 --public public.jsonl
         start is the public start
         $ data prose empty -o x.jsonl
         empty
         ",
     );
     assert!(!folder.path("run.toml").exists() && !folder.path("x.jsonl").exists());
+}
+
+#[test]
+fn columns_that_the_posts_lack_are_named_together_with_those_that_they_have() {
+    let folder = folder();
+    let line = "init --jsonl posts.jsonl --users 1000 --epsilon 8 --public public.jsonl";
+    folder.refuse(
+        line,
+        "posts.jsonl: it lacks the column \"user_id\" that --user-column names; its columns are \"author\", \"body\"; it also lacks \
+         \"text\" (--text-column)",
+    );
+    folder.refuse(
+        format!("{line} --user-column author"),
+        "it lacks the column \"text\" that --text-column names",
+    );
+    assert!(!folder.path("run.toml").exists() && !folder.path("start.toml").exists());
 }
 
 #[test]
@@ -187,11 +202,11 @@ fn without_a_public_text_of_their_language_a_run_starts_from_words_alone() {
     folder.write("none.txt", "\n");
     folder.refuses(
         "
-        $ init --jsonl posts.jsonl --users 1000 --epsilon 4 --words words.txt --public public.jsonl
+        $ init --jsonl posts.jsonl --user-column author --text-column body --users 1000 --epsilon 4 --words words.txt --public public.jsonl
         --words
-        $ init other.toml --jsonl posts.jsonl --users 1000 --epsilon 4 --words none.txt
+        $ init other.toml --jsonl posts.jsonl --user-column author --text-column body --users 1000 --epsilon 4 --words none.txt
         none.txt holds no words
-        $ init other.toml --jsonl posts.jsonl --users 60 --epsilon 1 --words words.txt
+        $ init other.toml --jsonl posts.jsonl --user-column author --text-column body --users 60 --epsilon 1 --words words.txt
         no better than the commonest word ... A public text in the language of the users (--public) needs less
         ",
     );

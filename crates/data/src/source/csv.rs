@@ -66,17 +66,10 @@ pub(crate) fn read(
     let delimiter = format.delimiter(content.extension());
     let mut records = Records::of(path, content, delimiter, format.dialect);
     let mut scratch = Vec::new();
-    let mut header = format.header.map(<[String]>::to_vec).unwrap_or_default();
-    if format.header.is_none() {
-        if !records.next(MAX_HEADER_BYTES)? {
-            return Err(empty(path, "header line"));
-        }
-        for index in 0..records.len() {
-            let name = String::from_utf8_lossy(records.field(index, &mut scratch).unwrap_or_default());
-            // Some programs mark a text twice.
-            header.push(name.trim_start_matches('\u{feff}').to_owned());
-        }
-    }
+    let header = match format.header {
+        Some(names) => names.to_vec(),
+        None => header(path, &mut records)?,
+    };
     let places = find(path, columns, &header, delimiter)?;
     let mut reader = Reader {
         path,
@@ -111,6 +104,31 @@ pub(crate) fn read(
         return Err(empty(path, "rows below its header line"));
     }
     on_rows(&rows, None)
+}
+
+/// The names in the header line.
+fn header<R: std::io::Read>(path: &Path, records: &mut Records<R>) -> Result<Vec<String>> {
+    if !records.next(MAX_HEADER_BYTES)? {
+        return Err(empty(path, "header line"));
+    }
+    let mut scratch = Vec::new();
+    let names = (0..records.len()).map(|index| {
+        let name = String::from_utf8_lossy(records.field(index, &mut scratch).unwrap_or_default());
+        // Some programs mark a text twice.
+        name.trim_start_matches('\u{feff}').to_owned()
+    });
+    Ok(names.collect())
+}
+
+/// The names of the columns of a file. Nothing below its header line is read.
+pub(crate) fn columns(content: Coded<'_>, format: Format<'_>) -> Result<Vec<String>> {
+    content.refuse_markup()?;
+    if let Some(names) = format.header {
+        return Ok(names.to_vec());
+    }
+    let path = content.path().to_owned();
+    let delimiter = format.delimiter(content.extension());
+    header(&path, &mut Records::of(&path, content, delimiter, format.dialect))
 }
 
 fn find<'a>(path: &Path, columns: Columns<'a>, header: &[String], delimiter: u8) -> Result<Places<'a>> {

@@ -46,6 +46,13 @@ pub(crate) fn read(
     }
 }
 
+/// The names of the columns that the folders of a file give.
+pub(crate) fn names(path: &Path) -> Vec<String> {
+    let folders = path.parent().into_iter().flat_map(Path::components);
+    let name = |part: std::path::Component<'_>| decoded(part.as_os_str().to_str()?.split_once('=')?.0);
+    folders.filter_map(name).collect()
+}
+
 /// `true` if the folders of a file give its time.
 pub(crate) fn gives_time(path: &Path, columns: Columns<'_>) -> bool {
     Given::of(path, columns).is_ok_and(|given| given.time.is_some())

@@ -9,8 +9,8 @@ mod tests;
 use std::io::Read;
 use std::path::Path;
 
-use crate::columns::Columns;
-use crate::error::{DataError, Place, Result, bad_value, empty, invalid, missing_column, quoted};
+use crate::columns::{Columns, Keys};
+use crate::error::{DataError, Place, Result, bad_value, empty, invalid, list, missing_column, quoted};
 use crate::limits::MAX_TEXT_BYTES;
 use crate::rows::{OnRows, Rows};
 use crate::source::coded::{BYTE_ORDER_MARK, Coded};
@@ -23,24 +23,43 @@ use undertone_settings::{Pointer, time};
 /// The kind under which absent texts are counted.
 pub(crate) const NO_TEXT: &str = "rows without the text field, read as empty texts";
 
-/// Fields that an error names.
-const SHOWN_FIELDS: usize = 20;
+/// Max number of fields whose names are kept.
+const MAX_FIELDS: usize = 1000;
+
+/// Objects at the start of a source whose fields are named together: some may lack the text.
+const NAMED_OBJECTS: usize = 100;
 
 /// The fields that some object of a source has. A name that none has is a mistake.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// The fields of the first object, if there is one.
-    first: Option<Vec<String>>,
+    /// The fields of the first objects.
+    fields: Vec<String>,
+    objects: usize,
     text: bool,
     time: bool,
 }
 
 impl Seen {
+    /// Enters the names of the fields of an object.
+    fn add(&mut self, object: &[u8]) {
+        self.objects += 1;
+        if self.objects > NAMED_OBJECTS {
+            return;
+        }
+        for name in names(object, MAX_FIELDS) {
+            if self.fields.len() < MAX_FIELDS && !self.fields.contains(&name) {
+                self.fields.push(name);
+            }
+        }
+    }
+
     /// Refuses a name that no object has. `path` names the source; `given`: the names of folders give the time.
     pub(crate) fn check(self, path: &Path, columns: Columns<'_>, given: bool) -> Result<()> {
-        let Some(fields) = self.first else { return Ok(()) };
+        if self.objects == 0 {
+            return Ok(());
+        }
         if !self.text {
-            return Err(missing_column(path, columns.keys.text, columns.text, fields));
+            return Err(missing_column(path, columns.keys.text, columns.text, self.fields));
         }
         match columns.time.filter(|_| !self.time && !given) {
             Some(time) => Err(invalid(
@@ -50,6 +69,19 @@ impl Seen {
             )),
             None => Ok(()),
         }
+    }
+}
+
+/// The names of the fields of the first objects. No value of them is kept.
+pub(crate) fn fields(content: Coded<'_>) -> Result<Vec<String>> {
+    let mut seen = Seen::default();
+    // No field has this place, so the objects are only looked at. Reading ends at the first rows.
+    let columns = Columns::texts("//", Keys::SOURCE);
+    match read(content, columns, None, &mut seen, &mut |_, _| {
+        Err(DataError::Interrupted)
+    }) {
+        Ok(()) | Err(DataError::Interrupted) => Ok(seen.fields),
+        Err(error) => Err(error),
     }
 }
 
@@ -187,7 +219,7 @@ impl At<'_> {
     /// Appends a row, except its place.
     fn row(&self, found: &Found<'_>, seen: &mut Seen, rows: &mut Rows) -> Result<()> {
         let columns = self.reader.columns;
-        seen.first.get_or_insert_with(|| names(self.text, SHOWN_FIELDS));
+        seen.add(self.text);
         if let Some(name) = columns.user {
             match found.user() {
                 Some(Field::Text(user)) if !user.is_empty() => rows.users.push(self.bounded(name, user)?),
@@ -232,14 +264,8 @@ impl At<'_> {
 
     /// The error for a field that the record lacks, with those that it has.
     fn absent(&self, name: &str, key: &str, expected: &str) -> DataError {
-        let names: Vec<String> = names(self.text, SHOWN_FIELDS)
-            .iter()
-            .map(|name| quoted(name))
-            .collect();
-        let got = format!(
-            "no such field; its fields are {}, and {key} names another",
-            names.join(", ")
-        );
+        let names = list(&names(self.text, MAX_FIELDS), "no fields");
+        let got = format!("no such field; its fields are {names}; set {key} to one of them");
         self.bad(name, expected, got)
     }
 

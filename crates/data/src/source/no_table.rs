@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 
 use super::Identity;
-use crate::columns::Columns;
+use crate::columns::{Columns, Keys};
 use crate::error::{DataError, Result};
 use crate::progress::Progress;
 use crate::rows::OnRows;
@@ -40,6 +40,10 @@ pub(super) fn read(path: &Path, _: Columns<'_>, _: &mut OnRows<'_>) -> Result<()
         path: Some(path.to_owned()),
         what: "Parquet and Arrow files",
     })
+}
+
+pub(super) fn columns(path: &Path) -> Result<Vec<String>> {
+    read(path, Columns::texts("", Keys::SOURCE), &mut |_, _| Ok(())).map(|()| Vec::new())
 }
 
 /// Exports of people are not known, so that an error says nothing of them.

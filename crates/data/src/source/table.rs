@@ -138,6 +138,13 @@ pub(super) fn read(path: &Path, columns: Columns<'_>, on_rows: &mut OnRows<'_>) 
     }
 }
 
+/// The names of the columns of a Parquet file, from its schema.
+pub(super) fn columns(path: &Path) -> Result<Vec<String>> {
+    let opened = parquet::Opened::open(path)?;
+    let fields = opened.metadata.schema().fields();
+    Ok(fields.iter().map(|field| field.name().clone()).collect())
+}
+
 fn text_bytes(files: &[PathBuf], columns: Columns<'_>) -> Result<u64> {
     files.iter().try_fold(0, |sum: u64, file| {
         Ok(sum.saturating_add(parquet::text_bytes(file, columns)?))

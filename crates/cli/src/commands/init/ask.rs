@@ -5,9 +5,13 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
-use crate::output::Output;
+use super::corpus::offered;
+use crate::output::{Output, value};
+
+/// Refuses an answer with the reason.
+type Check<'c, T> = &'c dyn Fn(&T) -> anyhow::Result<()>;
 
 /// The start of a run, as a person names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,10 +48,14 @@ impl<'a> Questions<'a> {
         given: Option<T>,
         question: &str,
         default: Option<T>,
+        check: Check<'_, T>,
     ) -> anyhow::Result<T> {
-        match (given, self.terminal.is_some()) {
-            (Some(given), _) => Ok(given),
-            (None, true) => self.answer(question, default.map(|default| default.to_string()).as_deref()),
+        match (given, self.can_ask()) {
+            (Some(given), _) => check(&given).map(|()| given),
+            (None, true) => {
+                let default = default.map(|default| default.to_string());
+                self.answer(question, default.as_deref(), check)
+            }
             (None, false) => {
                 self.missing.push(flag);
                 Ok(T::default())
@@ -61,30 +69,69 @@ impl<'a> Questions<'a> {
         given: Option<T>,
         question: &str,
         default: T,
+        check: Check<'_, T>,
     ) -> anyhow::Result<T> {
-        match (given, self.terminal.is_some()) {
-            (Some(given), _) => Ok(given),
-            (None, true) => self.answer(question, Some(&default.to_string())),
+        match (given, self.can_ask()) {
+            (Some(given), _) => check(&given).map(|()| given),
+            (None, true) => self.answer(question, Some(&default.to_string()), check),
             (None, false) => Ok(default),
         }
     }
 
-    /// Kind and path of the corpus.
-    pub(super) fn corpus(&mut self) -> anyhow::Result<(&'static str, String)> {
-        if self.terminal.is_none() {
+    /// `true` if there is a person to ask.
+    pub(super) fn can_ask(&self) -> bool {
+        self.terminal.is_some()
+    }
+
+    /// One of these columns; the default one where there is nobody to ask.
+    pub(super) fn column(
+        &mut self,
+        question: &str,
+        default: &str,
+        names: &[String],
+        has: &dyn Fn(&str) -> bool,
+    ) -> anyhow::Result<String> {
+        if !self.can_ask() {
+            return Ok(default.to_owned());
+        }
+        let offered = offered(names);
+        let question = match names.is_empty() {
+            true => format!("{question}?"),
+            false => format!("{question} ({offered})?"),
+        };
+        self.answer(
+            &question,
+            Some(default).filter(|name| has(name)),
+            &|name: &String| {
+                ensure!(
+                    has(name),
+                    "There is no column of this name; the columns are {offered}."
+                );
+                Ok(())
+            },
+        )
+    }
+
+    /// Kind and path of the corpus, which `check` can read.
+    pub(super) fn corpus(
+        &mut self,
+        check: &dyn Fn(&str, &str) -> anyhow::Result<()>,
+    ) -> anyhow::Result<(&'static str, String)> {
+        if !self.can_ask() {
             self.missing.push("--jsonl (or --csv, --parquet)");
             return Ok(("jsonl", String::new()));
         }
         let path: String = self.answer(
             "Which file holds the text of the users (.jsonl, .csv or .parquet)?",
             None,
+            &|path: &String| check(kind(path)?, path),
         )?;
         Ok((kind(&path)?, path))
     }
 
     /// A public text, a start that is there, or a list of words.
     pub(super) fn begin(&mut self) -> anyhow::Result<Begin> {
-        if self.terminal.is_none() {
+        if !self.can_ask() {
             self.missing.push(
                 "--public (a public text), --start (a run of `undertone pretrain`) or --words (a public list of words)",
             );
@@ -94,11 +141,15 @@ impl<'a> Questions<'a> {
             "Which public text in the language of the users, or which run of `undertone pretrain` on one, shall it start from? \
              Without any, name a public list of their words (.txt).",
             None,
+            &|path: &String| {
+                ensure!(Path::new(path).exists(), "{path} does not exist.");
+                match Path::new(path).is_dir() || is_list(path) {
+                    true => Ok(()),
+                    false => kind(path).map(|_| ()),
+                }
+            },
         )?;
-        let is_list = Path::new(&path)
-            .extension()
-            .is_some_and(|extension| extension == "txt");
-        Ok(match (Path::new(&path).is_dir(), is_list) {
+        Ok(match (Path::new(&path).is_dir(), is_list(&path)) {
             (true, _) => Begin::Start(path.into()),
             (false, true) => Begin::Words(path.into()),
             (false, false) => Begin::Public(path),
@@ -116,8 +167,13 @@ impl<'a> Questions<'a> {
         )
     }
 
-    /// Asks until the answer can be understood.
-    fn answer<T: FromStr>(&mut self, question: &str, default: Option<&str>) -> anyhow::Result<T> {
+    /// Asks until the answer can be understood and holds.
+    fn answer<T: FromStr>(
+        &mut self,
+        question: &str,
+        default: Option<&str>,
+        check: Check<'_, T>,
+    ) -> anyhow::Result<T> {
         loop {
             let hint = default.map(|default| format!(" [{default}]")).unwrap_or_default();
             self.output.continue_with(&format!("{question}{hint} "))?;
@@ -131,19 +187,29 @@ impl<'a> Questions<'a> {
                 "" => default.unwrap_or_default(),
                 answer => answer,
             };
-            match answer.parse() {
-                Ok(value) if !answer.is_empty() => return Ok(value),
-                _ => self
-                    .output
-                    .print("The answer cannot be read; please give it once more.")?,
-            }
+            let sentence = match answer.parse() {
+                Ok(value) if !answer.is_empty() => match check(&value) {
+                    Ok(()) => return Ok(value),
+                    Err(error) => format!("{error:#}"),
+                },
+                _ => "The answer cannot be read; please give it once more.".to_owned(),
+            };
+            self.output.print(&value(&sentence))?;
         }
     }
 }
 
-/// The kind of a table, by its extension.
+fn is_list(path: &str) -> bool {
+    Path::new(path)
+        .extension()
+        .is_some_and(|extension| extension == "txt")
+}
+
+/// The kind of a table, by its extension. Packed files have another one below that of their packing.
 pub(super) fn kind(path: &str) -> anyhow::Result<&'static str> {
-    let extension = Path::new(path)
+    let packed = [".gz", ".zst", ".zip"];
+    let inner = packed.iter().find_map(|packing| path.strip_suffix(packing));
+    let extension = Path::new(inner.unwrap_or(path))
         .extension()
         .and_then(|extension| extension.to_str());
     match extension {
@@ -162,34 +228,60 @@ mod tests {
 
     #[test]
     fn answers_are_read_line_by_line_and_asked_again() {
-        let mut lines: &[u8] = b"posts.csv\nmany\n120\n\n";
+        let mut lines: &[u8] = b"posts.txt\nnowhere.csv\nposts.csv.gz\n6155\nauthor\nmany\n3\n120\n\n";
         let mut questions = Questions::new(Some(&mut lines), &QUIET);
-        assert_eq!(questions.corpus().unwrap(), ("csv", "posts.csv".to_owned()));
+        let there = |_: &str, path: &str| {
+            ensure!(path.starts_with("posts"), "no such file");
+            Ok(())
+        };
         assert_eq!(
-            questions.number::<u64>("--users", None, "users?", None).unwrap(),
+            questions.corpus(&there).unwrap(),
+            ("csv", "posts.csv.gz".to_owned())
+        );
+        let names = ["author".to_owned()];
+        let has = |name: &str| name == "author";
+        assert_eq!(
+            questions.column("user", "user_id", &names, &has).unwrap(),
+            "author"
+        );
+        let several = |users: &u64| {
+            ensure!(*users > 3, "too few");
+            Ok(())
+        };
+        assert_eq!(
+            questions
+                .number("--users", None, "users?", None, &several)
+                .unwrap(),
             120
         );
         assert_eq!(
             questions
-                .number("--epsilon", None, "epsilon?", Some(4.0))
+                .number("--epsilon", None, "epsilon?", Some(4.0), &|_| Ok(()))
                 .unwrap(),
             4.0
         );
         questions.finish().unwrap();
-        let error = questions.optional(None, "minutes?", 5.0).unwrap_err().to_string();
-        assert!(error.contains("the input ended"), "{error}");
+        let error = questions
+            .optional(None, "minutes?", 5.0, &|_| Ok(()))
+            .unwrap_err();
+        assert!(error.to_string().contains("the input ended"), "{error}");
     }
 
     #[test]
     fn the_beginning_is_a_text_a_folder_or_a_list_of_words() {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().display().to_string();
+        let [public, words, other] =
+            ["public.csv", "words.txt", "other.md"].map(|name| format!("{run}/{name}"));
+        for path in [&public, &words, &other] {
+            std::fs::write(path, "").unwrap();
+        }
         for (answer, expected) in [
-            ("public.csv", Begin::Public("public.csv".to_owned())),
-            ("words.txt", Begin::Words("words.txt".into())),
-            (&*run, Begin::Start(folder.path().to_owned())),
+            (&public, Begin::Public(public.clone())),
+            (&words, Begin::Words(words.clone().into())),
+            (&run, Begin::Start(folder.path().to_owned())),
         ] {
-            let line = format!("{answer}\n");
+            let line = format!("{run}/nowhere.csv\n{other}\n{answer}\n");
             let mut lines = line.as_bytes();
             let mut questions = Questions::new(Some(&mut lines), &QUIET);
             assert_eq!(questions.begin().unwrap(), expected);
@@ -199,12 +291,15 @@ mod tests {
     #[test]
     fn missing_flags_are_named_together() {
         let mut questions = Questions::new(None, &QUIET);
-        questions.corpus().unwrap();
-        questions.number::<u64>("--users", None, "users?", None).unwrap();
+        questions.corpus(&|_, _| Ok(())).unwrap();
         questions
-            .number("--epsilon", Some(2.0), "epsilon?", None)
+            .number::<u64>("--users", None, "users?", None, &|_| Ok(()))
             .unwrap();
-        assert_eq!(questions.optional(None, "minutes?", 5.0).unwrap(), 5.0);
+        questions
+            .number("--epsilon", Some(2.0), "epsilon?", None, &|_| Ok(()))
+            .unwrap();
+        let minutes = questions.optional(None, "minutes?", 5.0, &|_| Ok(()));
+        assert_eq!(minutes.unwrap(), 5.0);
         let error = questions.finish().unwrap_err().to_string();
         assert!(
             error.ends_with("missing: --jsonl (or --csv, --parquet), --users"),

@@ -268,3 +268,65 @@ fn what_is_no_text_is_named_with_the_next_step() {
         assert_eq!(rows(&path).expect("rows").len(), 1, "{text}");
     }
 }
+
+fn names(kind: &str, path: &Path) -> Result<Vec<String>> {
+    let source = serde_json::json!({ "kind": kind, "path": path });
+    crate::column_names(&serde_json::from_value(source).expect("a source"), Path::new(""))
+}
+
+#[test]
+fn names_of_columns_are_read_whatever_the_packing_and_no_value_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let lines = "{\"id\": 1, \"a.b\": {\"c\": \"secret\"}}\n{\"body\": \"secret\", \"id\": 2}\n";
+    let array = format!("[{}]", lines.trim_end().replace('\n', ","));
+    for (kind, content, expected) in [
+        ("jsonl", lines, ["id", "a.b", "body"]),
+        ("jsonl", &array, ["id", "a.b", "body"]),
+        ("csv", "\u{feff}id,\"a,b\",body\nsecret\n", ["id", "a,b", "body"]),
+    ] {
+        let name = format!("t.{kind}");
+        let packed = [
+            (name.clone(), content.as_bytes().to_vec()),
+            (format!("{name}.gz"), gzip(content.as_bytes())),
+            (format!("{name}.zst"), zstd(content.as_bytes())),
+            (format!("{name}.zip"), zip(&[(&name, content.as_bytes())])),
+        ];
+        for (name, bytes) in packed {
+            let path = folder.path().join(name);
+            fs::write(&path, bytes).expect("a file");
+            assert_eq!(names(kind, &path).expect("names"), expected, "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn names_of_columns_are_bounded_and_faults_name_no_value() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("t.jsonl");
+    let many: Vec<String> = (0..50_000).map(|field| format!("\"f{field}\": 1")).collect();
+    fs::write(&path, format!("{{{}}}\n", many.join(","))).expect("a file");
+    assert_eq!(names("jsonl", &path).expect("names").len(), 1000);
+    for (kind, content, part) in [
+        (
+            "jsonl",
+            "{\"secret\": \"secret\", }\n",
+            "line 1: \"line\": expected a JSON object",
+        ),
+        ("jsonl", "\"secret\"\n", "expected a JSON object"),
+        ("jsonl", "", "JSON objects"),
+        ("csv", "", "header line"),
+        ("parquet", "secret", "Parquet"),
+        ("synthetic", "", "data.source.kind"),
+    ] {
+        fs::write(&path, content).expect("a file");
+        let source = match kind {
+            "synthetic" => serde_json::json!({ "kind": kind }),
+            _ => serde_json::json!({ "kind": kind, "path": path }),
+        };
+        let source = serde_json::from_value(source).expect("a source");
+        let error = crate::column_names(&source, Path::new(""))
+            .expect_err("an error")
+            .to_string();
+        assert!(error.contains(part) && !error.contains("secret"), "{error}");
+    }
+}

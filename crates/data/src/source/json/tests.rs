@@ -175,7 +175,7 @@ fn an_absent_text_is_an_empty_one_and_counted_but_a_wrong_name_is_an_error() {
         None,
         &[
             "line 1: \"user_id\"",
-            "no such field; its fields are \"author\", \"text\"",
+            "no such field; its fields are \"author\", \"text\"; set data.source.user",
             "(--user-column)",
         ],
     );
