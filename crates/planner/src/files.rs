@@ -19,6 +19,10 @@ pub(crate) fn parsed<T: serde::de::DeserializeOwned>(
     toml::from_str(text).map_err(|error| {
         let place = error.span().and_then(|span| place(text, span.start));
         let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
-        anyhow!("{}: {expected}: {place}{}", file.display(), error.message())
+        anyhow!(
+            "{}: {expected}: {place}{}",
+            file.display(),
+            error.message().replace('\n', " ")
+        )
     })
 }

@@ -29,7 +29,7 @@ pub use settings::{
 /// [`DirectoryError::Io`], [`DirectoryError::ConfigSyntax`] with line and column, [`DirectoryError::Coordinator`] naming the key.
 pub fn read(path: &Path, overrides: &[Override], seeding: Seeding) -> Result<(TaskFile, PathBuf)> {
     let text = crate::files::read_given_text(path)?;
-    let file: TaskFile = parse_as(&text, path, overrides)?;
+    let file = parse_task(&text, path, overrides)?;
     file.validate(seeding)?;
     Ok((file, RunConfig::base_of(path).to_owned()))
 }
@@ -59,9 +59,22 @@ pub fn exported(folder: &Path) -> Result<TaskFile> {
 /// # Errors
 /// The errors of [`read`].
 pub fn parse(text: &str, path: &Path, seeding: Seeding) -> Result<TaskFile> {
-    let file: TaskFile = parse_as(text, path, &[])?;
+    let file = parse_task(text, path, &[])?;
     file.validate(seeding)?;
     Ok(file)
+}
+
+/// Parses a task file. The run file of a simulation is told by its table of text.
+fn parse_task(text: &str, path: &Path, overrides: &[Override]) -> Result<TaskFile> {
+    parse_as(text, path, overrides).map_err(|error| match toml::from_str::<toml::Table>(text) {
+        Ok(table) if table.contains_key("data") => DirectoryError::ConfigSyntax {
+            file: path.to_owned(),
+            message: "expected a task file, got the run file of a simulation, since it has [data]; a task has [vocabulary], [text] and \
+                      [service] instead, as in examples/federated.toml"
+                .to_owned(),
+        },
+        _ => error,
+    })
 }
 
 /// The text of a task file with all settings, defaults included.

@@ -259,6 +259,20 @@ fn a_file_of_events_is_composed_and_bad_events_are_refused() {
     );
     let never = good.replace("500", "0");
     bad(good.clone() + &never, "event 2 ... count ... at least 1");
+    let of_kind = |kind: &str| good.replace("poisson-gaussian", kind);
+    bad(
+        of_kind("shuffled"),
+        "event 1: `kind`: shuffled batches amplify nothing here; expected \"gaussian\" with the number of epochs as count",
+    );
+    bad(
+        of_kind("poison"),
+        "event 1: unknown variant `poison`, expected one of",
+    );
+    assert!(
+        !folder
+            .fail("account compose bad.toml --delta 1e-6")
+            .contains("\\n")
+    );
     let unnamed = good.replace("noise_multiplier", "noise");
     bad(unnamed, "event 1 ... noise");
 }
@@ -300,6 +314,8 @@ fn bad_questions_are_refused_by_option() {
         gap ... >= 1 ... 0
         $ account ftrl --mechanism tree --rounds 10 --gap 2 --max-participation 0 --noise-multiplier 7 --delta 1e-10
         max_participation ... >= 1 ... 0
+        $ account ftrl --mechanism blt --rounds 10 --gap 2 --noise-multiplier 7 --delta 1e-10
+        needs --coefficients: a file with the lists theta and omega ... or a production set: blt-100, blt-400 or blt-1000
         $ account ftrl --mechanism blt --coefficients nowhere.toml --rounds 10 --gap 2 --noise-multiplier 7 --delta 1e-10
         nowhere.toml
         $ account poisson --sampling-probability 0.01 --noise-multiplier 1 --rounds 10 --delta 1e-6

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Folder, contains, json, number};
+use crate::support::{Folder, TINY, contains, json, number};
 
 /// The time that a server or a device may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
@@ -454,6 +454,7 @@ fn an_activation_beyond_a_budget_is_refused_with_both_figures() {
 #[test]
 fn exposed_servers_and_missing_pieces_are_refused_with_what_to_do() {
     let folder = service();
+    folder.write("run.toml", TINY);
     folder.refuses(
         "
         $ serve --data service --identity dev --listen 0.0.0.0:0
@@ -484,6 +485,8 @@ fn exposed_servers_and_missing_pieces_are_refused_with_what_to_do() {
         letters, digits, dots
         $ task create absent.toml --data service --population demo
         cannot read absent.toml
+        $ task create run.toml --data service --population demo
+        run.toml ... the run file of a simulation, since it has [data]; a task has [vocabulary], [text] and [service] instead
         $ identity issue --data service --population demo --count 0
         --count must be 1 to
         $ identity revoke abc --data service

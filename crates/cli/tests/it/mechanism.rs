@@ -69,6 +69,7 @@ fn every_kind_is_optimised() {
         let shown = text(&folder, &format!("optimize {kind} {run}"));
         assert!(shown.starts_with(name), "{kind}: {shown}");
         contains(&shown, "60 rounds, 5 participations at least 12 rounds apart");
+        assert!(!shown.contains("\\n"), "{kind}: {shown}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use serde::Deserialize;
 use undertone_accounting::{Event, Recipe};
 
@@ -90,10 +90,21 @@ fn read(path: &Path) -> anyhow::Result<Vec<(Event, u64)>> {
         let count = count.filter(|count| *count > 0).with_context(|| {
             format!("{name}: event {number}: `count`: expected a whole number of at least 1")
         })?;
-        let event = Event::deserialize(toml::Value::Table(table));
-        Ok((event.with_context(|| format!("{name}: event {number}"))?, count))
+        let event = event(table).with_context(|| format!("{name}: event {number}"));
+        Ok((event?, count))
     });
     events.collect()
+}
+
+/// The event of a table.
+fn event(table: toml::Table) -> anyhow::Result<Event> {
+    ensure!(
+        table.get("kind").and_then(toml::Value::as_str) != Some("shuffled"),
+        "`kind`: shuffled batches amplify nothing here; expected \"gaussian\" with the number of epochs as count, or \
+         \"fixed-size-gaussian\" where each round draws its batch anew"
+    );
+    Event::deserialize(toml::Value::Table(table))
+        .map_err(|error| anyhow!("{}", error.message().replace('\n', " ")))
 }
 
 fn state(file: &Path, events: &[(Event, u64)]) -> anyhow::Result<Stated> {

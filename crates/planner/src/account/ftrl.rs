@@ -83,18 +83,6 @@ impl MechanismName {
             Self::Matrix => "matrix",
         }
     }
-
-    /// The error without a file.
-    fn needs(self) -> String {
-        let name = self.name();
-        match self {
-            Self::Blt => format!(
-                "--mechanism {name} needs --coefficients FILE, or --coefficients blt-400 or another production set; \
-                 `undertone mechanism optimize blt --out FILE` finds a matrix for --mechanism matrix"
-            ),
-            _ => format!("--mechanism {name} needs --coefficients FILE"),
-        }
-    }
 }
 
 pub(super) fn run(args: &FtrlArgs) -> anyhow::Result<Shown> {
@@ -114,6 +102,21 @@ pub(super) fn run(args: &FtrlArgs) -> anyhow::Result<Shown> {
     };
     let knobs = Knobs::new(args.noise_multiplier, args.rounds, None)?;
     question::show(&question, &knobs, &args.target)
+}
+
+/// The error for a mechanism without its coefficients.
+fn lacking(mechanism: MechanismName) -> String {
+    let other = match mechanism {
+        MechanismName::Blt => {
+            " with the lists theta and omega, which `undertone mechanism optimize blt` finds, or a production set: blt-100, blt-400 or \
+             blt-1000"
+        }
+        _ => " of numbers, the diagonal's first",
+    };
+    format!(
+        "--mechanism {} needs --coefficients: a file{other}",
+        mechanism.name()
+    )
 }
 
 /// The schema; without --max-participation as many as fit.
@@ -179,7 +182,7 @@ impl Strategy {
         let path = args
             .coefficients
             .as_ref()
-            .with_context(|| args.mechanism.needs())?;
+            .with_context(|| lacking(args.mechanism))?;
         let known = production::all()
             .into_iter()
             .find(|blt| path.as_os_str() == blt.name);

@@ -150,10 +150,11 @@ impl Head {
                 matrix,
                 inverse,
                 more,
-            } => vec![
-                row("first rows", corner(matrix, *more)),
-                row("first rows of the inverse", corner(inverse, *more)),
-            ],
+            } => [
+                corner("first rows", matrix, *more),
+                corner("first rows of the inverse", inverse, *more),
+            ]
+            .concat(),
             Self::Nodes { heights } => vec![row(
                 "nodes",
                 format!("{heights} heights; the noise is in tree nodes, so there is no square matrix"),
@@ -162,13 +163,19 @@ impl Head {
     }
 }
 
-fn corner(rows: &[Vec<f64>], more: bool) -> String {
-    let rows = rows.iter().map(|row| {
+/// A row of values for each row of a matrix. The first one has the name.
+fn corner(name: &str, matrix: &[Vec<f64>], more: bool) -> Vec<(String, String)> {
+    let cells = matrix.iter().map(|row| {
         let numbers = list(row, false);
         numbers.split(' ').map(str::to_owned).collect()
     });
-    let table = grid(Vec::<String>::new(), rows, 0);
-    if more { format!("{table}\n...") } else { table }
+    let table = grid(Vec::<String>::new(), cells, 0);
+    let names = std::iter::once(name).chain(std::iter::repeat(""));
+    let lines = table.lines().chain(more.then_some("..."));
+    names
+        .zip(lines)
+        .map(|(name, line)| (name.to_owned(), line.to_owned()))
+        .collect()
 }
 
 fn padded(values: &[f64], length: usize) -> Vec<f64> {
