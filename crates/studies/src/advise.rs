@@ -15,6 +15,7 @@ use undertone_accounting::calibrate::noise_multiplier_of;
 use undertone_accounting::{Delta, Epsilon, Event, Recipe, SamplingProbability};
 use undertone_data::{Corpus, Partition, Split};
 use undertone_mechanisms::PrivateMedian;
+use undertone_present::numbers::number;
 
 use self::doubling::{Doubling, estimate_and_double};
 use self::probe::Probe;
@@ -368,13 +369,14 @@ fn statements(advice: &Advice, private_vocabulary: bool) -> Vec<String> {
         Some(median) => said.push(format!(
             "private: the group size of ELS, a median of the users' sizes at epsilon {} and delta 0 for adding or removing one user; \
              asking again spends it again",
-            median.epsilon
+            number(median.epsilon)
         )),
         None => said.push("the group size of ELS was given: nothing was computed for it".to_owned()),
     }
     said.push(format!(
         "the noise multipliers leave epsilon {} to the training, by Poisson sampling; with the median it is {} in all",
-        advice.training_epsilon, advice.epsilon
+        number(advice.training_epsilon),
+        advice.epsilon
     ));
     said.push(if advice.probed_proxy {
         "gradient norms were measured on the proxy corpus: they cost this corpus nothing".to_owned()

@@ -3,13 +3,13 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use anyhow::Context;
-use undertone_present::numbers::{number, upper_bound};
+use anyhow::{Context, bail};
+use undertone_present::numbers::{grouped, number, upper_bound};
 use undertone_present::table::ruled;
 use undertone_run::RunFile;
 use undertone_run_directory::config::Override;
 use undertone_studies::advise::doubling::{Doubled, DoublingStep};
-use undertone_studies::advise::{Advice, AdviceRequest, GroupSize, Recommended, advise};
+use undertone_studies::advise::{Advice, AdviceRequest, Configured, GroupSize, Recommended, advise};
 
 use super::train::{Progress, start_threads};
 use crate::output::{Output, facts};
@@ -38,14 +38,9 @@ pub(crate) struct AdviseArgs {
     rounds: Option<u64>,
     /// Spend this part of --epsilon on the private median of the users' numbers of examples.
     ///
-    /// The median becomes the group size of example-level sampling.
-    #[arg(
-        long,
-        default_value_t = 0.1,
-        conflicts_with = "group_size",
-        help_heading = "Example-level sampling"
-    )]
-    median_epsilon: f64,
+    /// The median becomes the group size of example-level sampling. Each call spends it again. 0.1 is usual.
+    #[arg(long, conflicts_with = "group_size", help_heading = "Example-level sampling")]
+    median_epsilon: Option<f64>,
     /// Set the max of the private median. Choose it without looking at the users' data.
     #[arg(
         long,
@@ -80,7 +75,25 @@ pub(crate) struct AdviseArgs {
     threads: Option<NonZeroUsize>,
 }
 
+impl AdviseArgs {
+    /// The group size of example-level sampling. Nothing is spent unless it is asked for.
+    fn group_size(&self) -> anyhow::Result<GroupSize> {
+        match (self.group_size, self.median_epsilon) {
+            (Some(group_size), _) => Ok(GroupSize::Given(group_size)),
+            (None, Some(epsilon)) => Ok(GroupSize::PrivateMedian {
+                epsilon,
+                largest: self.largest_group,
+            }),
+            (None, None) => bail!(
+                "expected --group-size NUMBER (max examples per user, from public knowledge; it spends nothing), or --median-epsilon \
+                 EPSILON (for example 0.1; each call spends that part of --epsilon on a private median of the users' sizes)"
+            ),
+        }
+    }
+}
+
 pub(crate) fn run(args: &AdviseArgs, output: &Output) -> anyhow::Result<()> {
+    let group_size = args.group_size()?;
     let file = RunFile::read(&args.config, &args.set)?;
     let proxy = args
         .proxy
@@ -92,13 +105,7 @@ pub(crate) fn run(args: &AdviseArgs, output: &Output) -> anyhow::Result<()> {
         rounds: args.rounds.unwrap_or(file.config.task.rounds),
         epsilon: args.epsilon,
         delta: args.delta,
-        group_size: match args.group_size {
-            Some(group_size) => GroupSize::Given(group_size),
-            None => GroupSize::PrivateMedian {
-                epsilon: args.median_epsilon,
-                largest: args.largest_group,
-            },
-        },
+        group_size,
         probe_users: args.probe_users.get(),
         start: (args.start_group, args.start_cohort),
         seed: args.seed,
@@ -127,7 +134,11 @@ fn text(advice: &Advice) -> String {
         ),
         (
             "corpus",
-            format!("{} users, {} examples", advice.users, advice.examples),
+            format!(
+                "{} users, {} examples",
+                grouped(advice.users),
+                grouped(advice.examples)
+            ),
         ),
     ];
     if let Some(median) = &advice.median {
@@ -136,7 +147,7 @@ fn text(advice: &Advice) -> String {
             format!(
                 "{} (epsilon {}, delta 0; within {} users of the true median in 99 % of cases)",
                 advice.els.group_size,
-                median.epsilon,
+                number(median.epsilon),
                 upper_bound(median.rank_error)
             ),
         ));
@@ -157,11 +168,38 @@ fn text(advice: &Advice) -> String {
     let privacy: String = advice.privacy.iter().map(|line| format!("\n- {line}")).collect();
     format!(
         "{}\n\n{heading}\n{}\n\n{}\n\nrecommended: {winner}; its predicted noise variance is {} times smaller\n\nPrivacy of \
-         this advice:{privacy}",
+         this advice:{privacy}\n\nKeys of the run file for the recommendation:\n\n{}",
         facts(about),
         turns(&advice.doubling.steps, advice),
         both(advice),
         number(times),
+        keys(advice),
+    )
+}
+
+/// Noise to six significant digits, rounded up: less of it would break the guarantee.
+fn noise(multiplier: f64) -> f64 {
+    let unit = 10_f64.powi(5 - multiplier.log10().floor() as i32);
+    let up = (multiplier * unit).ceil() / unit;
+    if up < multiplier { multiplier } else { up }
+}
+
+/// The recommendation as TOML.
+fn keys(advice: &Advice) -> String {
+    let (algorithm, unit, of): (_, _, &Configured) = match advice.recommended {
+        Recommended::Uls => ("uls", "users", &advice.uls),
+        Recommended::Els => ("els", "examples", &advice.els),
+    };
+    format!(
+        "rounds = {}\n\n[cohort]\nsampling = \"poisson\"\n{unit}_per_round = {}\n\n[user_update]\nalgorithm = \
+         \"{algorithm}\"\ngroup_size = {}\n\n[clip]\nkind = \"flat\"\nnorm = {}\n\n[privacy]\nnoise_multiplier = {:?}\ndelta = \
+         {:e}\naccountant = \"pld\"",
+        advice.rounds,
+        of.batch,
+        of.group_size,
+        number(of.gradient_norm),
+        noise(of.noise_multiplier),
+        advice.delta,
     )
 }
 
@@ -215,12 +253,30 @@ fn both(advice: &Advice) -> String {
             name.to_owned(),
             configured.group_size.to_string(),
             configured.batch.to_string(),
-            configured.sampling_probability.to_string(),
-            // To all digits: less noise would break the guarantee.
-            configured.noise_multiplier.to_string(),
+            number(configured.sampling_probability),
+            noise(configured.noise_multiplier).to_string(),
             number(configured.gradient_norm),
             number(configured.noise_std),
         ]
     });
     ruled(header, rows, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_is_rounded_up_to_six_digits() {
+        for (multiplier, expected) in [
+            (0.126_248_304_771, 0.126_249),
+            (1.0, 1.0),
+            (12.345_61, 12.3457),
+            (9.999_999_1, 10.0),
+            (123_456.7, 123_457.0),
+        ] {
+            assert_eq!(noise(multiplier), expected, "{multiplier}");
+        }
+        assert!((1..2000).all(|step| noise(1.0 + f64::from(step) / 777.0) >= 1.0 + f64::from(step) / 777.0));
+    }
 }

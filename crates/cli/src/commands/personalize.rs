@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use undertone_present::numbers::number;
 use undertone_run::Observer;
 use undertone_run::personalize::{self, Change, Personalization, PersonalizeOptions};
 use undertone_run_directory::files::write_atomic;
@@ -28,7 +29,7 @@ pub(crate) struct PersonalizeArgs {
     /// Set the learning rate of local SGD.
     #[arg(
         long,
-        default_value_t = 0.1,
+        default_value_t = 0.02,
         allow_negative_numbers = true,
         help_heading = "Local training"
     )]
@@ -111,7 +112,18 @@ fn text(done: &Personalization) -> String {
     ];
     rows.extend(of_change("loss, nats per token", &done.loss, nats));
     rows.extend(of_change("top-1 accuracy", &done.top1, percent));
-    format!("{}\n\n{}", facts(rows), done.note)
+    format!("{}\n{}\n{}", facts(rows), worse(done), done.note)
+}
+
+/// The advice where the training made the loss of the users worse on average.
+fn worse(done: &Personalization) -> String {
+    match done.loss.delta.mean > 0.0 {
+        true => format!(
+            "\nworse on average: try --learning-rate {}\n",
+            number(done.options.learning_rate / 4.0)
+        ),
+        false => String::new(),
+    }
 }
 
 fn of_change(

@@ -138,8 +138,13 @@ fn personalisation_is_the_same_at_any_number_of_threads() {
     assert!(number(&few["users"]) <= 5.0);
     folder.show(
         "personalize out/tiny --users 5",
-        "improved for ... stay with their users",
+        "learning rate 0.02 ... improved for ... stay with their users",
     );
+    let worse = "worse on average: try --learning-rate";
+    folder.show("personalize out/tiny --learning-rate 20", &format!("{worse} 5"));
+    let mean = number(&folder.json("personalize out/tiny")["loss"]["delta"]["mean"]);
+    let shown = folder.succeed("personalize out/tiny");
+    assert_eq!(shown.contains(worse), mean > 0.0, "{mean}: {shown}");
 
     folder.refuses(
         "
