@@ -64,10 +64,12 @@ fn language_model(
     for note in model.notes() {
         output.warn(note);
     }
-    Ok(match adapters {
+    let model = match adapters {
         Some(folder) => model.with_adapters(folder)?,
         None => model,
-    })
+    };
+    model.one_word().iter().for_each(|sentence| output.warn(sentence));
+    Ok(model)
 }
 
 /// Names of special tokens.

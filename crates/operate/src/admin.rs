@@ -548,13 +548,14 @@ impl<'s> Admin<'s> {
         let report = task.export(store, blobs, &shared.keys, folder, &[])?;
         Ok(Exported {
             folder: folder.to_owned(),
-            task: row.task.name,
+            task: row.task.name.clone(),
             rounds: row.head_round,
             planned: report.planned.as_ref().map(Figures::new),
             observed: report.observed.as_ref().map(Figures::new),
             claimed: report.claimed().map(Figures::new),
             obstacles: undertone_verify::obstacles(folder)?,
             warning: task.warning()?,
+            one_word: views::one_word(shared, &row, &task)?,
         })
     }
 

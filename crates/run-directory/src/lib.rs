@@ -16,6 +16,7 @@
 //! | [`session_config`] | the settings of a session |
 //! | [`sweep_statement`] | the statement of a private sweep |
 //! | [`task`] | tasks of the federated service as files |
+//! | [`one_word`] | the sentence about a model that says one word nearly always |
 //! | [`entropy`] | random bytes of the operating system |
 //! | [`error`] | the errors, which name a file, a line or a key |
 
@@ -30,6 +31,7 @@ pub mod lane;
 pub mod ledger;
 pub mod manifest;
 pub mod metrics;
+mod one_word;
 pub mod plan_inputs;
 pub mod privacy_page;
 pub mod public_ledger;
@@ -38,3 +40,5 @@ pub mod replays;
 pub mod session_config;
 pub mod sweep_statement;
 pub mod task;
+
+pub use one_word::one_word;

@@ -72,6 +72,12 @@ impl LanguageModel {
         &self.notes
     }
 
+    /// The sentence about a model that says one word nearly always; `None` for any other.
+    #[must_use]
+    pub fn one_word(&self) -> Option<String> {
+        undertone_run_directory::one_word(self.model.as_ref(), &self.parameters, &self.vocab)
+    }
+
     /// Returns `true` for a token that ends a text.
     fn ends_text(&self, id: u32) -> bool {
         id == self.special().eos || self.ends.contains(&id)

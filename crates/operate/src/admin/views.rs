@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use undertone_coordinator::privacy_report::Claims;
 use undertone_coordinator::record::{GuaranteeRecord, LedgerEntry, LedgerLine, PrivacyReport};
+use undertone_coordinator::task::TaskPurpose;
 use undertone_protocol::{Digest32, TaskKind, TaskState};
 use undertone_run_directory::metrics::MetricsLine;
 use undertone_service::identity::hex;
@@ -206,6 +207,9 @@ pub struct TaskDetails {
     pub observed: Option<Figures>,
     /// Number of subjects that took part, abandoned attempts included; `None` below 10.
     pub subjects: Option<u64>,
+    /// The sentence about a released model that says one word nearly always.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_word: Option<String>,
     /// Number of attempts that were abandoned since the last release.
     pub abandoned: usize,
     /// The last rounds.
@@ -241,10 +245,24 @@ impl TaskDetails {
             planned: report.planned.as_ref().map(Figures::new),
             observed: report.observed.as_ref().map(Figures::new),
             subjects: (subjects >= MIN_CELL).then_some(subjects),
+            one_word: one_word(shared, row, task)?,
             abandoned: shared.store.abandoned_since_release(row.task.id)?.len(),
             last_rounds: rounds.split_off(rounds.len().saturating_sub(LISTED)),
         })
     }
+}
+
+/// The sentence about a released model that says one word nearly always. A task that only evaluates has no model.
+pub(super) fn one_word(shared: &Shared, row: &TaskRow, task: &Task) -> Result<Option<String>> {
+    if row.head_round == 0 || matches!(task.file.purpose, TaskPurpose::Evaluate { .. }) {
+        return Ok(None);
+    }
+    let parameters = task.released(row, shared.blobs.as_ref())?;
+    Ok(undertone_run_directory::one_word(
+        task.model.as_ref(),
+        &parameters,
+        &task.vocab,
+    ))
 }
 
 /// A directory that was written.
@@ -271,6 +289,9 @@ pub struct Exported {
     /// The warning that the noise leaves nothing of what the task learns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
+    /// The sentence about a model that says one word nearly always.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_word: Option<String>,
 }
 
 /// The public keys of a service, which an app compiles in.

@@ -168,17 +168,15 @@ pub(crate) fn run(args: TaskArgs, output: &Output) -> anyhow::Result<()> {
         Answer::Funnel(rows) => output.show(&rows, || funnel(&rows)),
         Answer::Details(details) => {
             output.show(&details, || describe(&details))?;
-            details
-                .summary
-                .warning
-                .iter()
-                .for_each(|warning| output.warn(warning));
+            let sentences = details.summary.warning.iter().chain(&details.one_word);
+            sentences.for_each(|sentence| output.warn(sentence));
             Ok(())
         }
         Answer::Exported(exported) => {
             output.show(&exported, || facts(written(&exported)))?;
             output.warn_of(&exported.obstacles);
-            exported.warning.iter().for_each(|warning| output.warn(warning));
+            let sentences = exported.warning.iter().chain(&exported.one_word);
+            sentences.for_each(|sentence| output.warn(sentence));
             output.note(&format!(
                 "check its claims with: undertone verify {}",
                 exported.folder.display()
