@@ -42,7 +42,6 @@
 pub mod audit;
 mod blt;
 mod client_noise;
-mod described;
 pub mod draws;
 mod error;
 mod iterates;
@@ -66,7 +65,6 @@ mod workload;
 
 pub use blt::pair::output_scales;
 pub use client_noise::{ClientNoise, ClientNoisedSum};
-pub use described::{Described, Undescribed};
 pub use error::{MechanismError, Result};
 pub use loss::{CertifiedSensitivity, Errors, Losses, Objective};
 pub use mechanism::Mechanism;
@@ -89,6 +87,7 @@ pub use strategy::banded::Banded;
 pub use strategy::banded_toeplitz::BandedToeplitz;
 pub use strategy::blt::{Blt, BltInverse};
 pub use strategy::dense::Dense;
+pub use strategy::described::{Described, Undescribed};
 pub use strategy::identity::IdentityMatrix;
 pub use strategy::inverse_toeplitz::InverseToeplitz;
 pub use strategy::normalised_blt::NormalisedBlt;

@@ -44,6 +44,7 @@ pub(crate) mod banded_toeplitz;
 pub(crate) mod blt;
 mod coefficients;
 pub(crate) mod dense;
+pub(crate) mod described;
 pub(crate) mod identity;
 pub(crate) mod inverse_toeplitz;
 pub(crate) mod normalised_blt;

@@ -755,7 +755,7 @@ fn f11_more_discrete_gaussian_noise_may_cost_more() {
     }
 }
 
-/// Its lower bound was looked for without end: where all losses lie far above, a rounding error made the start of a search infinite. The value is
+/// The lower bound was looked for without end: where all losses lie far above, a rounding error made the start of a search infinite. The value is
 /// that of the closed form, a binomial sum of gamma distributions.
 #[test]
 fn f12_bounds_of_many_releases_with_large_losses_are_found() {

@@ -49,7 +49,7 @@ pub(crate) struct PersonalizeArgs {
     #[arg(long)]
     threads: Option<std::num::NonZeroUsize>,
     /// Draw the distribution of the users' changes of loss into this SVG file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = super::svg_file)]
     svg: Option<PathBuf>,
 }
 

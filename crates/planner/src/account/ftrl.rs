@@ -111,6 +111,9 @@ fn lacking(mechanism: MechanismName) -> String {
             " with the lists theta and omega, which `undertone mechanism optimize blt` finds, or a production set: blt-100, blt-400 or \
              blt-1000"
         }
+        MechanismName::Matrix => {
+            " of `undertone mechanism optimize --out`, or with the rows of a lower-triangular matrix"
+        }
         _ => " of numbers, the diagonal's first",
     };
     format!(

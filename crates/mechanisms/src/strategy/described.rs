@@ -4,11 +4,11 @@ mod npy;
 
 use serde_json::Value;
 
+use super::Strategy;
+use super::banded_toeplitz::BandedToeplitz;
+use super::dense::Dense;
 use crate::error::MechanismError;
 use crate::mechanism::Mechanism;
-use crate::strategy::Strategy;
-use crate::strategy::banded_toeplitz::BandedToeplitz;
-use crate::strategy::dense::Dense;
 
 /// The content of a file that describes a noise matrix.
 ///
@@ -68,7 +68,7 @@ impl Described {
     /// Reads the bytes of a file.
     ///
     /// # Errors
-    /// [`Undescribed`], which says what was expected and what came.
+    /// [`Undescribed`], which names the forms that are read and the one that was found.
     pub fn read(bytes: &[u8]) -> Result<Self> {
         if bytes.starts_with(npy::MAGIC) {
             return npy::strategy(bytes).map(Self::Strategy);
