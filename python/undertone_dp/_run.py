@@ -292,7 +292,7 @@ class Run:
     def export(
         self,
         folder: str | os.PathLike[str],
-        layout: Literal["gpt2", "huggingface", "peft", "gguf", "undertone"] = "gpt2",
+        layout: Literal["gpt2", "huggingface", "peft", "gguf", "onnx", "undertone"] = "gpt2",
         *,
         overwrite: bool = False,
     ) -> Path:

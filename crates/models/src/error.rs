@@ -105,6 +105,12 @@ pub enum ModelError {
     /// A model with adapters was asked for without the parameters that they are added to.
     #[error("`lora` needs the parameters of a trained model that the adapters are added to")]
     NoBase,
+    /// A layout of recurrent models was asked for another model.
+    #[error("expected a recurrent model (dplm, stackoverflow or cifg), got one of the family {family:?}")]
+    NotRecurrent {
+        /// The family of the model.
+        family: &'static str,
+    },
     /// A model that another program trains was to be computed here.
     #[error(
         "a model of family `external` is trained by another program, through a session: nothing else can compute with it"

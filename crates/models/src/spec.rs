@@ -197,6 +197,16 @@ impl ModelSpec {
         spec
     }
 
+    /// Width of the state of a recurrent model; `None` for another family.
+    #[must_use]
+    pub fn state_width(&self) -> Option<usize> {
+        match *self {
+            Self::Dplm { hidden, .. } | Self::StackOverflow { hidden, .. } => Some(hidden),
+            Self::Cifg { cells, .. } => Some(cells),
+            _ => None,
+        }
+    }
+
     /// Max length of a sequence in tokens; `None` for a family that reads any number.
     #[must_use]
     pub fn context(&self) -> Option<usize> {
@@ -241,6 +251,30 @@ impl ModelSpec {
         Ok(Some(Transformer::new(sizes)?.recomputing(recompute)))
     }
 
+    /// The recurrent model over `vocab_len` ids; `None` for another family.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub(crate) fn recurrent(&self, vocab_len: usize) -> Result<Option<WordLstm>> {
+        Ok(Some(match *self {
+            Self::Dplm {
+                embed,
+                hidden,
+                unit_norm,
+            } => WordLstm::tied(vocab_len, embed, hidden, unit_norm)?,
+            Self::StackOverflow { embed, hidden } => {
+                WordLstm::untied(vocab_len.saturating_add(1), embed, hidden)?
+            }
+            Self::Cifg {
+                cells,
+                embedding,
+                projection,
+                tied,
+            } => WordLstm::cifg(vocab_len, embedding, cells, projection, tied)?,
+            Self::Transformer { .. } | Self::Llama(_) | Self::External { .. } => return Ok(None),
+        }))
+    }
+
     /// The model over a vocabulary of `vocab_len` ids (special tokens included).
     ///
     /// The StackOverflow model has one id more, the padding id of the published model, which no batch uses.
@@ -250,26 +284,15 @@ impl ModelSpec {
     /// divide its width; adapters, which need the parameters that they are added to: see [`load`](Self::load). A model that
     /// another program trains.
     pub fn build(&self, vocab_len: usize) -> Result<Box<dyn SequenceModel>> {
-        Ok(match *self {
-            Self::Dplm {
-                embed,
-                hidden,
-                unit_norm,
-            } => Box::new(WordLstm::tied(vocab_len, embed, hidden, unit_norm)?),
-            Self::StackOverflow { embed, hidden } => {
-                Box::new(WordLstm::untied(vocab_len.saturating_add(1), embed, hidden)?)
-            }
-            Self::Cifg {
-                cells,
-                embedding,
-                projection,
-                tied,
-            } => Box::new(WordLstm::cifg(vocab_len, embedding, cells, projection, tied)?),
+        if let Some(model) = self.recurrent(vocab_len)? {
+            return Ok(Box::new(model));
+        }
+        Ok(match self {
             Self::Transformer { .. } | Self::Llama(_) => match (self.lora(), self.transformer(vocab_len)?) {
                 (None, Some(model)) => Box::new(model),
                 _ => return Err(ModelError::NoBase),
             },
-            Self::External { .. } => return Err(ModelError::TrainedOutside),
+            _ => return Err(ModelError::TrainedOutside),
         })
     }
 

@@ -3,6 +3,7 @@
 pub mod gguf;
 pub mod gpt2;
 pub mod huggingface;
+pub mod onnx;
 pub mod peft;
 
 pub use crate::tensors::{

@@ -142,9 +142,9 @@ pub(crate) struct Tensors {
 /// Gboard Language Models with Differential Privacy", section 1.
 #[derive(Debug, Clone)]
 pub struct WordLstm {
-    dimensions: Dimensions,
-    output: Output,
-    tensors: Tensors,
+    pub(crate) dimensions: Dimensions,
+    pub(crate) output: Output,
+    pub(crate) tensors: Tensors,
     layout: ParamLayout,
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use undertone_coordinator::task::TaskPurpose;
 use undertone_data::{FolderBuilder, Vocab};
-use undertone_models::weights::{self, gguf, gpt2, huggingface, peft};
+use undertone_models::weights::{self, gguf, gpt2, huggingface, onnx, peft};
 use undertone_models::{ModelSpec, SequenceModel, Transformer};
 
 use crate::driver::workspace::Trained;
@@ -42,17 +42,20 @@ pub enum Layout {
     Peft,
     /// One file of llama.cpp and its relatives. Only for the family `llama`.
     Gguf,
+    /// One file for onnxruntime and its relatives. Only for the recurrent families.
+    Onnx,
     /// The names of a run's own `model.safetensors`.
     Undertone,
 }
 
 impl Layout {
     /// All layouts.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Gpt2,
         Self::HuggingFace,
         Self::Peft,
         Self::Gguf,
+        Self::Onnx,
         Self::Undertone,
     ];
 
@@ -64,6 +67,7 @@ impl Layout {
             Self::HuggingFace => "huggingface",
             Self::Peft => "peft",
             Self::Gguf => "gguf",
+            Self::Onnx => "onnx",
             Self::Undertone => "undertone",
         }
     }
@@ -71,6 +75,10 @@ impl Layout {
 
 /// The file of a model in [`Layout::Gguf`].
 const GGUF_FILE: &str = "model.gguf";
+
+/// The file of a model in [`Layout::Onnx`], and the one that says how to call it.
+const ONNX_FILE: &str = "model.onnx";
+const ONNX_SETTINGS: &str = "model.json";
 
 /// Maximum number of bytes of tensors per file, where the caller names none: as in `transformers`, and below every file system's limit.
 const SHARD_BYTES: u64 = 5_000_000_000;
@@ -186,6 +194,7 @@ pub fn export(run_dir: &Path, folder: &Path, options: ExportOptions) -> Result<E
             tensors = Some(counts.map(|(kind, count)| (kind.name(), count)).collect());
             vec![(GGUF_FILE.to_owned(), written.bytes)]
         }
+        Layout::Onnx => source.onnx()?,
         Layout::Undertone => {
             let bytes = model.write_merged(&parameters, &description)?;
             vec![(MODEL_FILE.to_owned(), bytes)]
@@ -245,9 +254,10 @@ fn described(own: Option<String>, path: &Path, spec: &ModelSpec, vocab: &Vocab) 
 
 /// Checks that a folder holds a model, and nothing but files that an export writes: run directories and the work of others stay.
 fn check_replaceable(folder: &Path) -> Result<()> {
-    let models = [MODEL_FILE, INDEX, GGUF_FILE, peft::MODEL_FILE];
+    let models = [MODEL_FILE, INDEX, GGUF_FILE, ONNX_FILE, peft::MODEL_FILE];
     let settings = [
         CONFIG,
+        ONNX_SETTINGS,
         TOKENIZER_SETTINGS,
         peft::CONFIG_FILE,
         VOCAB_FILE,
@@ -379,6 +389,30 @@ impl Source<'_> {
         Ok(vec![
             (peft::MODEL_FILE.to_owned(), tensors),
             (peft::CONFIG_FILE.to_owned(), config),
+        ])
+    }
+
+    /// The model, and how to call it: the ids of the special words, the width of the state, and the file with the words.
+    fn onnx(&self) -> Result<Files> {
+        let model = onnx::write(self.spec, self.vocab.len(), self.parameters, self.description)?;
+        let ids = self.vocab.special();
+        let (hidden, words) = (self.spec.state_width(), self.vocab.file_name());
+        let settings = serde_json::json!({
+            "model": ONNX_FILE,
+            "words": words,
+            "ids": self.vocab.len(),
+            "unknown_id": ids.unk,
+            "begin_id": ids.bos,
+            "end_id": ids.eos,
+            "state": { "inputs": ["hidden", "cell"], "outputs": ["hidden_out", "cell_out"], "shape": [1, "batch", hidden] },
+            "first_word_id": ids.first_word,
+        });
+        let mut text = serde_json::to_vec_pretty(&settings)
+            .map_err(|error| RunError::value("model", "values that JSON can hold", error))?;
+        text.push(b'\n');
+        Ok(vec![
+            (ONNX_FILE.to_owned(), model),
+            (ONNX_SETTINGS.to_owned(), text),
         ])
     }
 

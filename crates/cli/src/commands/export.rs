@@ -53,6 +53,8 @@ enum LayoutName {
     Peft,
     /// Write one GGUF file, for llama.cpp and its relatives. The family of the model must be `llama`.
     Gguf,
+    /// Write one ONNX file, for onnxruntime on servers, phones and in browsers. The model must be an LSTM: dplm, stackoverflow or cifg.
+    Onnx,
     /// Use the names of Undertone's own model files.
     Undertone,
 }
@@ -64,6 +66,7 @@ pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<()> {
         LayoutName::Huggingface => Layout::HuggingFace,
         LayoutName::Peft => Layout::Peft,
         LayoutName::Gguf => Layout::Gguf,
+        LayoutName::Onnx => Layout::Onnx,
         LayoutName::Undertone => Layout::Undertone,
     };
     let options = ExportOptions {
