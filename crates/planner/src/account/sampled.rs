@@ -51,13 +51,13 @@ pub(super) fn run(args: &SampledArgs) -> anyhow::Result<Shown> {
         unit,
         assumption: match unit {
             _ if draws_examples => {
-                "Poisson: every example joins every step independently; not valid for shuffled or fixed-size batches"
+                "Poisson: every example joins every step independently; not valid for shuffled or fixed-size batches, for which `account compose` has kinds"
             }
             None => {
-                "Poisson: every record joins every round independently; not valid for shuffled or fixed-size batches"
+                "Poisson: every record joins every round independently; not valid for shuffled or fixed-size batches, for which `account compose` has kinds"
             }
             Some(_) => {
-                "Poisson: every user joins every round independently; not valid for shuffled or fixed-size cohorts"
+                "Poisson: every user joins every round independently; not valid for shuffled or fixed-size cohorts, for which `account compose` has kinds"
             }
         },
         recipe: Recipe::Pld,

@@ -190,7 +190,7 @@ impl<'a> Questions<'a> {
             let sentence = match answer.parse() {
                 Ok(value) if !answer.is_empty() => match check(&value) {
                     Ok(()) => return Ok(value),
-                    Err(error) => format!("{error:#}"),
+                    Err(error) => error.to_string(),
                 },
                 _ => "The answer cannot be read; please give it once more.".to_owned(),
             };

@@ -171,7 +171,10 @@ fn corner(name: &str, matrix: &[Vec<f64>], more: bool) -> Vec<(String, String)> 
     });
     let table = grid(Vec::<String>::new(), cells, 0);
     let names = std::iter::once(name).chain(std::iter::repeat(""));
-    let lines = table.lines().chain(more.then_some("..."));
+    let lines = table
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .chain(more.then_some("..."));
     names
         .zip(lines)
         .map(|(name, line)| (name.to_owned(), line.to_owned()))

@@ -59,7 +59,7 @@ fn on_a_terminal_the_dashboard_stays_after_the_last_round_until_ctrl_c() {
     assert_eq!(code.len(), 22, "{link}");
     let next: Vec<String> = lines
         .by_ref()
-        .take_while(|line| !line.contains("report"))
+        .take_while(|line| !line.contains("undertone report"))
         .collect();
     let predict = "undertone predict undertone-demo/run";
     assert!(next.iter().any(|line| line.contains(predict)), "{next:?}");
