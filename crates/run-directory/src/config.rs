@@ -7,6 +7,7 @@
 mod load;
 pub mod public;
 mod validate;
+mod without_privacy;
 
 use std::path::{Path, PathBuf};
 

@@ -43,6 +43,9 @@ pub(crate) struct TrainArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     common: TrainArgs,
+    /// Train the same run without privacy, as NAME-without-privacy. Its model is a ceiling to compare with, and never a release.
+    #[arg(long)]
+    without_privacy: bool,
     /// Share the work with the other processes that `mpirun` started. The result equals that of a single process.
     ///
     /// `--threads` sets the number of threads of each process.
@@ -55,10 +58,10 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(args: RunArgs, output: &Output) -> anyhow::Result<()> {
     #[cfg(feature = "mpi")]
     if args.mpi {
-        return ranks::run(args.common, output);
+        return ranks::run(args, output);
     }
-    let args = args.common;
     let file = read(&args, output)?;
+    let args = args.common;
     signals::end_in_order();
     let name = file.config.task.name.clone();
     show(args, (&name, "round"), output, |options, observer| {
@@ -66,11 +69,18 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> anyhow::Result<()> {
     })
 }
 
+/// Said of each run without privacy that is made to compare with.
+const CEILING: &str = "no guarantee: a ceiling to compare with, never a release";
+
 /// Reads the run file, and shows the settings that it leaves to their defaults.
-fn read(args: &TrainArgs, output: &Output) -> anyhow::Result<RunFile> {
-    let file = RunFile::read(&args.config, &args.set)?;
+fn read(args: &RunArgs, output: &Output) -> anyhow::Result<RunFile> {
+    let mut file = RunFile::read(&args.common.config, &args.common.set)?;
     for line in &file.taken {
         output.note(&format!("default: {line}"));
+    }
+    if args.without_privacy {
+        file.config = file.config.without_privacy();
+        output.note(CEILING);
     }
     Ok(file)
 }

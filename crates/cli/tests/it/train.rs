@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Folder, TINY, close, contains, epsilon, json, number};
+use crate::support::{Folder, TINY, close, contains, epsilon, json, long, number, train_until_killed};
 
 fn train(folder: &Folder, config: &str, extra: &str) -> Value {
     folder.write("run.toml", config);
@@ -198,4 +198,20 @@ fn a_run_without_noise_promises_nothing() {
     assert_eq!(summary["privacy"]["private"], false);
     assert!(summary["privacy"]["observed"].is_null());
     contains(&summary["privacy"]["warnings"].to_string(), "no guarantee");
+}
+
+#[test]
+#[ignore = "slow"]
+fn a_run_without_privacy_takes_settings_and_goes_on_after_a_kill() {
+    let folder = Folder::with(long(TINY));
+    let flags = "--without-privacy --set server.learning_rate=0.5";
+    train_until_killed(&folder, &format!("cut {flags}"));
+    folder.succeed(format!("train run.toml --out cut --resume {flags}"));
+    folder.succeed(format!("train run.toml --out whole {flags}"));
+    let model = |out: &str| folder.read(&format!("{out}/tiny-without-privacy/model.safetensors"));
+    assert!(model("cut") == model("whole"));
+    contains(
+        &folder.text("whole/tiny-without-privacy/config.toml"),
+        "learning_rate = 0.5",
+    );
 }

@@ -4,15 +4,15 @@ use anyhow::Context;
 use undertone_run::RunOptions;
 use undertone_run::ranks::{MpiRanks, Ranks};
 
-use super::{TrainArgs, show, start_threads};
+use super::{RunArgs, TrainArgs, show, start_threads};
 use crate::output::Output;
 
 /// Rank 0 reads the run file, shows and writes; the others train for it. An error of one ends all.
-pub(super) fn run(args: TrainArgs, output: &Output) -> anyhow::Result<()> {
+pub(super) fn run(args: RunArgs, output: &Output) -> anyhow::Result<()> {
     let ranks = MpiRanks::start()?;
     let result = match ranks.rank() {
         0 => lead(args, &ranks, output),
-        _ => train_as_follower(args, &ranks),
+        _ => train_as_follower(args.common, &ranks),
     };
     if let Err(error) = result.with_context(|| format!("rank {} of {} processes", ranks.rank(), ranks.size()))
     {
@@ -22,10 +22,10 @@ pub(super) fn run(args: TrainArgs, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn lead(args: TrainArgs, ranks: &MpiRanks, output: &Output) -> anyhow::Result<()> {
+fn lead(args: RunArgs, ranks: &MpiRanks, output: &Output) -> anyhow::Result<()> {
     let file = super::read(&args, output)?;
     let name = file.config.task.name.clone();
-    show(args, (&name, "round"), output, |options, observer| {
+    show(args.common, (&name, "round"), output, |options, observer| {
         undertone_run::train_as_leader(&file, options, ranks, observer)
     })
 }
