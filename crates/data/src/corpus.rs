@@ -20,7 +20,7 @@ use crate::source::{Identity, Source, texts_identity};
 #[cfg(feature = "tables")]
 use crate::source::{MemoryTable, table::Table};
 use crate::split::Split;
-use crate::stats::CorpusStats;
+use crate::stats::{CorpusStats, constant_prediction};
 use crate::synthetic::BestAccuracy;
 use undertone_settings::{CorpusSpec, VocabularySpec};
 use undertone_text::{EosTargets, SpecialIds, Vocab, VocabProvenance};
@@ -254,6 +254,18 @@ impl Corpus {
             EosTargets::Included => partition.unigram_with_eos,
             EosTargets::Excluded => partition.unigram_without_eos,
         }
+    }
+
+    /// The most frequent training target, the prediction of [`unigram_accuracy`](Self::unigram_accuracy). Each call reads the
+    /// whole training partition.
+    #[must_use]
+    pub fn commonest_target(&self, eos: EosTargets) -> Option<u32> {
+        let mut counts = vec![0; self.vocab().len()];
+        let train = self.partition(Split::Train);
+        let examples = train.users().flat_map(|user| user.examples());
+        examples.flatten().for_each(|&id| counts[id as usize] += 1);
+        let id = constant_prediction(&counts, train.special(), eos)?;
+        u32::try_from(id).ok()
     }
 }
 

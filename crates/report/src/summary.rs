@@ -3,7 +3,7 @@
 use super::RunData;
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
 use undertone_present::numbers::{grouped, number, share, upper_bound};
-use undertone_run_directory::metrics::{EvaluationRecord, Metrics};
+use undertone_run_directory::metrics::{EvaluationRecord, Metrics, accuracy};
 
 /// Number of tokens that a run trained on; a service never learns it.
 pub(super) fn tokens_of(run: &RunData) -> Option<u64> {
@@ -69,7 +69,7 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
                 })
             ),
         ));
-        rows.push(("top-1 accuracy", top1(metrics)));
+        rows.push((accuracy::KEYBOARD, top1(metrics)));
         rows.extend(run.initial().map(|initial| {
             (
                 "initial model",
@@ -88,12 +88,8 @@ pub fn summary(run: &RunData) -> Vec<(&'static str, String)> {
                 share(metrics.top5, metrics.top5_standard_error)
             ),
         ));
-        let all_ids = share(metrics.top1_all_ids, metrics.top1_all_ids_standard_error);
-        rows.push(("top-1, UNK allowed", all_ids));
-        rows.extend(metrics.in_vocab_top1.map(|value| {
-            let shown = share(value, metrics.in_vocab_top1_standard_error);
-            ("top-1 in vocabulary", shown)
-        }));
+        let accuracies = metrics.other_accuracies().into_iter();
+        rows.extend(accuracies.map(|(name, value, error)| (name, share(value, error))));
         rows.push(("perplexity", number(metrics.perplexity)));
     }
     rows.extend(

@@ -5,6 +5,7 @@
 //! PRIVACY: only the parameters are a differentially private release. Metrics contain exact statistics of the cohort (sizes,
 //! norms, losses) and belong to the operator of the training.
 
+pub mod accuracy;
 mod json_number;
 
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,9 @@ pub struct StartRecord {
     pub best_accuracy: Option<f64>,
     /// Top-1 accuracy on the evaluation partition of always predicting the most frequent training word.
     pub unigram_accuracy: Option<f64>,
+    /// Standard error of `unigram_accuracy` over the users of that partition; files of older versions lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unigram_standard_error: Option<f64>,
     /// The warning of the plan that the noise of the run leaves nothing of what is learnt, with changes that help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
@@ -186,16 +190,16 @@ pub struct Histogram {
 /// \[DPLM\] Appendix B (AccuracyTop1) and Table 3 (head words).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
-    /// AccuracyTop1: fraction of targets for which the likeliest word is right. Candidates are the words (and EOS where EOS is
-    /// a target), as on a keyboard, which never offers UNK. A target outside the vocabulary is always a mistake.
+    /// Top-1 of a keyboard: fraction of targets for which the likeliest word is right. Candidates are the words (and EOS where EOS is
+    /// a target): a keyboard never offers UNK. A target outside the vocabulary is always a mistake.
     pub top1: f64,
     /// Fraction of targets among the three likeliest candidates, with the same rule for targets outside the vocabulary.
     pub top3: f64,
     /// Fraction of targets among the five likeliest candidates, with the same rule.
     pub top5: f64,
-    /// Top-1 when every id is a candidate, UNK, BOS and EOS among them: predicting UNK is then always a mistake.
+    /// AccuracyTop1: top-1 when every id is a candidate, UNK, BOS and EOS among them: predicting UNK is then always a mistake.
     pub top1_all_ids: f64,
-    /// Top-1 over the targets inside the vocabulary alone; `None` when there are none.
+    /// Top-1 of a keyboard over the targets inside the vocabulary alone; `None` when there are none.
     pub in_vocab_top1: Option<f64>,
     /// Exponential of the mean loss over all targets, UNK taken as a word; infinite where it is beyond an `f64`.
     #[serde(with = "json_number")]

@@ -118,6 +118,7 @@ fn of_session(run_dir: &Path, config: &str) -> Result<Records> {
         user_sizes: None,
         best_accuracy: None,
         unigram_accuracy: None,
+        unigram_standard_error: None,
         warning: None,
     };
     let mut rounds = Vec::new();

@@ -1,5 +1,6 @@
 //! A run from its configuration to its model: open or resume, rounds, evaluations, checkpoints, reports.
 
+mod evaluation;
 mod finish;
 mod follower;
 mod lane;
@@ -42,6 +43,7 @@ use undertone_run_directory::sweep_statement::SweepStatement;
 
 use workspace::RunDirectory;
 
+pub use evaluation::Evaluation;
 pub use follower::train_as_follower;
 
 pub use workspace::CorpusProgress;
@@ -192,25 +194,8 @@ pub fn evaluate(
     threads: usize,
     observer: &dyn Observer,
 ) -> Result<Metrics> {
-    let Finished {
-        corpus,
-        model,
-        parameters,
-        evaluation,
-        ..
-    } = Finished::open(run_dir, base, observer)?;
-    let measured = |set: &EvaluationSet, head_words| {
-        set.evaluate(model.as_ref(), &parameters, eos, head_words, threads, observer)
-    };
-    let set = EvaluationSet::new(&corpus, split, None)?;
-    let mut metrics = measured(&set, true)?;
-    if (evaluation.split, evaluation.eos) == (split, eos) {
-        let sample = EvaluationSet::new(&corpus, split, evaluation.sample_tokens())?;
-        if sample.differs_from(&set) {
-            metrics.sample = Some(Box::new(measured(&sample, false)?));
-        }
-    }
-    Ok(metrics)
+    let run = Evaluation::open(run_dir, base, split, eos, observer)?;
+    Ok(run.measure(threads, observer)?.0)
 }
 
 /// Measures the final model of a run directory for each held-out user, on the targets of the run's last evaluation.
@@ -235,13 +220,17 @@ pub fn evaluate_users(
         ..
     } = finished.evaluation;
     let set = EvaluationSet::new(&finished.corpus, split, final_max_tokens)?;
-    let which = format!(
-        "{}, {}, {final_max_tokens:?} tokens, {eos:?}",
-        finished.corpus.digest(),
-        split.name()
-    );
+    let which = finished.which(split, final_max_tokens, eos);
     let model = finished.model.as_ref();
-    set.by_user(model, &finished.parameters, (which, eos), threads, observer)
+    let measured = set.by_user(
+        model,
+        &finished.parameters,
+        (which, eos),
+        false,
+        threads,
+        observer,
+    )?;
+    Ok(measured.1)
 }
 
 /// The model of a finished run, with the corpus that it was trained on.
@@ -253,9 +242,18 @@ pub(crate) struct Finished {
     pub(crate) evaluation: EvaluationConfig,
     pub(crate) model: Box<dyn SequenceModel>,
     pub(crate) parameters: Vec<f32>,
+    config: workspace::Trained,
+    /// The folder where relative paths start, where the run is no copy.
+    base: Option<PathBuf>,
 }
 
 impl Finished {
+    /// Names the targets of an evaluation and their users.
+    fn which(&self, split: EvaluationSplit, max_tokens: Option<u64>, eos: EosTargets) -> String {
+        let (corpus, split) = (self.corpus.digest(), split.name());
+        format!("{corpus}, {split}, {max_tokens:?} tokens, {eos:?}")
+    }
+
     /// Relative paths of the data settings start at `base`, by default at the folder where they started when the run was made.
     pub(crate) fn open(run_dir: &Path, base: Option<&Path>, observer: &dyn Observer) -> Result<Self> {
         if undertone_run_directory::task::is_exported(run_dir) {
@@ -265,6 +263,7 @@ impl Finished {
         }
         let config = workspace::Trained::read(&run_dir.join(CONFIG_FILE))?;
         let directory = RunDirectory::existing(run_dir)?;
+        let known_base = directory.known_base(base)?;
         let base = directory.base(base, &config.data)?;
         let corpus = directory.open_corpus(&config.data, &base, observer)?;
         let path = undertone_run_directory::files::vocabulary_file(run_dir);
@@ -282,6 +281,8 @@ impl Finished {
             evaluation: config.evaluation,
             model,
             parameters,
+            config,
+            base: known_base,
         })
     }
 }

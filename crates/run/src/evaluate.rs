@@ -7,6 +7,7 @@
 
 mod standard_error;
 mod tally;
+mod unigram;
 mod users;
 
 use crate::run_file::split_of;
@@ -23,7 +24,8 @@ use undertone_run_directory::metrics::Metrics;
 use tally::{TOP, Tally};
 
 pub use standard_error::standard_error;
-pub use users::{Measure, UserCounts};
+pub(crate) use unigram::unigram_standard_error;
+pub use users::{Difference, Measure, UserCounts};
 
 /// Sentences evaluated side by side.
 pub(crate) const BATCH: usize = 32;

@@ -10,7 +10,7 @@
 //! | [`source`] | the sums of a run: cores, processes, simulated secure sums |
 //! | [`checkpoint`] | the state between two rounds |
 //! | [`pretrain`] | training on public text |
-//! | [`evaluate()`](evaluate()), [`evaluate`](mod@evaluate) | the predictions of a model on held-out users |
+//! | [`evaluate()`](evaluate()), [`Evaluation`], [`evaluate`](mod@evaluate) | the predictions of a model on held-out users |
 //! | [`personalize`] | what the text of a user does to a trained model |
 //! | [`language`] | predictions and text of a trained model |
 //! | [`export`] | a model for other programs |
@@ -49,7 +49,7 @@ pub mod sweep;
 mod work_items;
 
 pub use driver::{
-    CorpusProgress, RunOptions, Summary, evaluate, evaluate_users, example_counts, replay, train,
+    CorpusProgress, Evaluation, RunOptions, Summary, evaluate, evaluate_users, example_counts, replay, train,
     train_as_follower, train_as_leader, train_candidate,
 };
 pub use engine::longest_example;

@@ -92,7 +92,7 @@ fn a_sweep_makes_all_runs_once_and_compares_them() {
     folder.show("sweep sweep.toml --compare-only", "1 of 8 runs have not finished");
     let table = folder.succeed("sweep sweep.toml");
     assert!(
-        table.contains("top-1 in vocabulary") && !table.contains("not finished"),
+        table.contains("keyboard top-1, known words") && !table.contains("not finished"),
         "{table}"
     );
     let page = folder.text("runs/noise/comparison.md");

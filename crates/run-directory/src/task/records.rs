@@ -33,6 +33,7 @@ pub fn start_record(file: &TaskFile, plan: &PrivacyPlan, vocab_len: usize) -> Re
         user_sizes: None,
         best_accuracy: None,
         unigram_accuracy: None,
+        unigram_standard_error: None,
         warning,
     })
 }

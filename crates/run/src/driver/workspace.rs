@@ -20,6 +20,7 @@ use super::{Observer, RunOptions};
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::store::FileStore;
 use crate::error::{Result, RunError};
+use crate::evaluate::unigram_standard_error;
 use undertone_run_directory::config::{AuditConfig, EvaluationConfig, RunConfig, parse_as, refuse_session};
 use undertone_run_directory::files::names::{
     COINS_FILE, CONFIG_FILE, CORPORA_FOLDER, INITIAL_MODEL_FILE, LANE_FILE, LANE_VALUES_FILE, LEDGER_FILE,
@@ -134,14 +135,8 @@ impl RunDirectory {
     /// A run directory of a third party could name any file of the user's as its data. So without `given` the paths of a run are
     /// opened only where its directory is the very one in which the run was made, and not a copy.
     pub(crate) fn base(&self, given: Option<&Path>, data: &CorpusSpec) -> Result<PathBuf> {
-        if let Some(given) = given {
-            return Ok(given.to_owned());
-        }
-        if let Some(bytes) = files::read_if_there(&self.file(BASE_FILE))?
-            && let Ok(base) = serde_json::from_slice::<Base>(&bytes)
-            && base.inode == inode_of(&self.path)?
-        {
-            return Ok(base.path);
+        if let Some(base) = self.known_base(given)? {
+            return Ok(base);
         }
         // Neither of them is a file.
         let drawn = matches!(data.source, SourceSpec::Synthetic(_) | SourceSpec::Memory(_));
@@ -152,6 +147,20 @@ impl RunDirectory {
         Err(RunError::CopiedRun {
             path: self.path.clone(),
         })
+    }
+
+    /// The folder where relative paths start; `None` for a copy without a `given` one.
+    pub(crate) fn known_base(&self, given: Option<&Path>) -> Result<Option<PathBuf>> {
+        if given.is_some() {
+            return Ok(given.map(Path::to_owned));
+        }
+        if let Some(bytes) = files::read_if_there(&self.file(BASE_FILE))?
+            && let Ok(base) = serde_json::from_slice::<Base>(&bytes)
+            && base.inode == inode_of(&self.path)?
+        {
+            return Ok(Some(base.path));
+        }
+        Ok(None)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -401,12 +410,16 @@ fn is_finished(path: &Path) -> bool {
     files::exists(&path.join(MANIFEST_FILE))
 }
 
-/// The model and the data of a finished run: the part of its configuration that evaluating needs, equal in private runs and
+/// The model, its start and the data of a finished run: the part of its configuration that evaluating needs, equal in private runs and
 /// in pre-training.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Trained {
     pub(crate) data: CorpusSpec,
     pub(crate) model: ModelSpec,
+    #[serde(default)]
+    pub(crate) initial_model: Option<PathBuf>,
+    #[serde(default)]
+    pub(crate) initial_adapters: Option<PathBuf>,
     #[serde(default)]
     pub(crate) audit: Option<AuditConfig>,
     #[serde(default)]
@@ -537,6 +550,7 @@ pub(crate) fn start_record(
             EosTargets::Excluded => best.without_eos,
         }),
         unigram_accuracy: corpus.unigram_accuracy(split_of(evaluation.split), evaluation.eos),
+        unigram_standard_error: unigram_standard_error(corpus, evaluation.split, evaluation.eos),
         warning: None,
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         self.targets += other.targets;
         self.out_of_vocabulary += other.out_of_vocabulary;
         self.top1_all_ids += other.top1_all_ids;

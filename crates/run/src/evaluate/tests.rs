@@ -109,8 +109,9 @@ fn standard_errors_are_those_of_users_measured_one_by_one() {
     }
     // Equal targets with another model: no user differs from itself, and most differ between the models.
     let by_user = |parameters: &[f32]| {
-        set.by_user(model.as_ref(), parameters, ("all".to_owned(), eos), 2, &Silent)
+        set.by_user(model.as_ref(), parameters, ("all".to_owned(), eos), false, 2, &Silent)
             .unwrap()
+            .1
     };
     let (one, again) = (by_user(&parameters), by_user(&parameters));
     assert!(one.same_users(&again) && one.users() == alone.len());
@@ -231,4 +232,23 @@ mod by_hand {
         }
         (model, parameters)
     }
+}
+
+/// A model whose parameters are all zero says the first word everywhere, which is the commonest one here.
+#[test]
+fn the_commonest_word_has_the_figures_of_a_model_that_always_says_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = corpus(folder.path());
+    let (model, parameters) = model(&corpus);
+    let (split, eos) = (EvaluationSplit::Validation, EosTargets::Excluded);
+    let set = EvaluationSet::new(&corpus, split, None).unwrap();
+    let zero = vec![0.0; parameters.len()];
+    let metrics = set
+        .evaluate(model.as_ref(), &zero, eos, false, 2, &Silent)
+        .unwrap();
+    let commonest = metrics.commonest_prediction.unwrap();
+    assert_eq!((Some(commonest.id), commonest.share), (corpus.commonest_target(eos), 1.0));
+    assert_eq!(Some(metrics.top1), corpus.unigram_accuracy(Split::Validation, eos));
+    let error = unigram_standard_error(&corpus, split, eos).unwrap();
+    assert!((error / metrics.top1_standard_error.unwrap() - 1.0).abs() < 1e-12);
 }

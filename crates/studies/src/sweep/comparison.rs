@@ -36,7 +36,7 @@ pub struct Row {
     pub values: Vec<String>,
     /// The seeds that have finished; empty where the sweep has none.
     pub seeds: Vec<u64>,
-    /// AccuracyTop1 at the end.
+    /// Top-1 of a keyboard at the end.
     pub top1: Spread,
     /// Top-1 over the targets inside the vocabulary.
     pub in_vocab_top1: Option<Spread>,

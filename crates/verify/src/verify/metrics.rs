@@ -223,6 +223,7 @@ fn check_start(run: &Run<'_>, words: usize, start: &StartRecord, check: &mut Che
     for (name, fraction) in [
         ("best_accuracy", start.best_accuracy),
         ("unigram_accuracy", start.unigram_accuracy),
+        ("unigram_standard_error", start.unigram_standard_error),
     ] {
         let place = format!("{place}.{name}");
         possible(&place, fraction.unwrap_or(0.0), 0.0..=1.0, check);

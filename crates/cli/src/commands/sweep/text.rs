@@ -2,6 +2,7 @@
 
 use undertone_present::numbers::{epsilon_delta, number, share};
 use undertone_present::table::grid;
+use undertone_run_directory::metrics::accuracy;
 use undertone_studies::sweep::{Comparison, Difference, Row, Spread};
 
 use crate::output::value;
@@ -56,9 +57,9 @@ fn header(comparison: &Comparison) -> Vec<String> {
     let estimate = comparison.rows.iter().any(|row| row.is_estimate);
     let figures = [
         "seeds",
-        "top-1 in vocabulary",
+        accuracy::KNOWN_WORDS,
         "difference",
-        "top-1",
+        accuracy::KEYBOARD,
         "perplexity",
         "loss difference",
         "noise std",

@@ -88,6 +88,9 @@ fn unigram_counts_unknown_words_as_wrong() {
         assert_eq!(accuracy(EosTargets::Included), with_eos, "{split}");
         assert_eq!(accuracy(EosTargets::Excluded), without_eos, "{split}");
     }
+    assert_eq!(corpus.commonest_target(EosTargets::Included), Some(IDS.eos));
+    let word = corpus.commonest_target(EosTargets::Excluded).unwrap();
+    assert_eq!(corpus.vocab().word(word), "two");
 }
 
 #[test]

@@ -94,7 +94,7 @@ pub(crate) const PASSES: &[Reason] = &[
             "*: metrics.jsonl * *.train_loss: *",
             "*: metrics.jsonl * *.update_norms*",
             "*: metrics.jsonl * *.best_accuracy: *",
-            "*: metrics.jsonl * *.unigram_accuracy: *",
+            "*: metrics.jsonl * *.unigram_*: *",
             "*: metrics.jsonl * *.train_tokens: *",
             "*: metrics.jsonl * *.user_sizes*",
             "task: metrics.jsonl * *.seconds: *",
