@@ -4,11 +4,11 @@ use super::Metrics;
 
 /// Right words among the words that a keyboard offers, which are all but UNK: `top1`.
 pub const KEYBOARD: &str = "keyboard top-1";
-/// The same over the targets inside the vocabulary: `in_vocab_top1`.
+/// Right words of a keyboard over the targets inside the vocabulary: `in_vocab_top1`.
 pub const KNOWN_WORDS: &str = "keyboard top-1, known words";
 /// Right ids among all ids: `top1_all_ids`.
 const ALL_IDS: &str = "AccuracyTop1 [DPLM]";
-/// The same over the targets inside the vocabulary.
+/// Right ids among all ids, over the targets inside the vocabulary.
 const IN_VOCABULARY: &str = "in-vocabulary accuracy [Gboard, BLT]";
 
 /// An accuracy under its name, with its standard error where it is known.

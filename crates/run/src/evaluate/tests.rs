@@ -109,9 +109,16 @@ fn standard_errors_are_those_of_users_measured_one_by_one() {
     }
     // Equal targets with another model: no user differs from itself, and most differ between the models.
     let by_user = |parameters: &[f32]| {
-        set.by_user(model.as_ref(), parameters, ("all".to_owned(), eos), false, 2, &Silent)
-            .unwrap()
-            .1
+        set.by_user(
+            model.as_ref(),
+            parameters,
+            ("all".to_owned(), eos),
+            false,
+            2,
+            &Silent,
+        )
+        .unwrap()
+        .1
     };
     let (one, again) = (by_user(&parameters), by_user(&parameters));
     assert!(one.same_users(&again) && one.users() == alone.len());
@@ -247,8 +254,14 @@ fn the_commonest_word_has_the_figures_of_a_model_that_always_says_it() {
         .evaluate(model.as_ref(), &zero, eos, false, 2, &Silent)
         .unwrap();
     let commonest = metrics.commonest_prediction.unwrap();
-    assert_eq!((Some(commonest.id), commonest.share), (corpus.commonest_target(eos), 1.0));
-    assert_eq!(Some(metrics.top1), corpus.unigram_accuracy(Split::Validation, eos));
+    assert_eq!(
+        (Some(commonest.id), commonest.share),
+        (corpus.commonest_target(eos), 1.0)
+    );
+    assert_eq!(
+        Some(metrics.top1),
+        corpus.unigram_accuracy(Split::Validation, eos)
+    );
     let error = unigram_standard_error(&corpus, split, eos).unwrap();
     assert!((error / metrics.top1_standard_error.unwrap() - 1.0).abs() < 1e-12);
 }
