@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use serde_json::{Value, json};
 use undertone_present::numbers::epsilon_delta;
 use undertone_report::ReportError;
+use undertone_report::story::Story;
 use undertone_run::export::{ExportOptions, Layout};
 use undertone_run::{RunError, RunFile, RunOptions, checkpoint};
 use undertone_run_directory::config::{Override, RunConfig};
@@ -92,7 +93,8 @@ pub(crate) fn _train(
     }
 }
 
-/// The data of a run directory as JSON: configuration, start, rounds, evaluations, privacy report, and whether the run is finished.
+/// The data of a run directory as JSON: configuration, start, rounds, evaluations, privacy report, the rows of its story, and whether the
+/// run is finished.
 #[pyfunction]
 pub(crate) fn _read_run(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     py.detach(|| {
@@ -106,6 +108,7 @@ pub(crate) fn _read_run(py: Python<'_>, path: PathBuf) -> PyResult<String> {
             "rounds": run.rounds,
             "evaluations": run.evaluations,
             "privacy": run.privacy,
+            "story": Story::of(&run).map(|story| json!({ "rows": story.rows(), "sentences": story.sentences() })),
             "finished": files::exists(&path.join(manifest::MANIFEST_FILE)),
         }))
     })
@@ -134,6 +137,7 @@ fn session_data(path: &Path) -> PyResult<Option<Value>> {
         "rounds": [],
         "evaluations": [],
         "privacy": privacy,
+        "story": null,
         "finished": files::exists(&path.join(manifest::MANIFEST_FILE)),
     })))
 }

@@ -152,6 +152,8 @@ def test_what_a_run_directory_holds(tmp_path):
     assert str(run.guarantee) in run._repr_html_()
     (error,) = run.evaluations.column("metrics.top1_standard_error")[-1:]
     assert f" ± {100 * error:.2f}</td>" in run._repr_html_()
+    for row in ("commonest word", "<td>start</td><td>random</td>", "<td>private</td>", "the same without privacy"):
+        assert row in run._repr_html_()
     with pytest.warns(UserWarning, match="the guarantee does not cover the model: config.toml, seed"):
         exported = run.export(tmp_path / "model", "undertone")
     assert b"everybody who reads the seed" in (exported / "model.safetensors").read_bytes()[:8192]

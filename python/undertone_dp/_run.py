@@ -317,15 +317,21 @@ class Run:
 
     def _repr_html_(self) -> str:
         facts = [("run", self.name), ("finished", str(self.finished)), ("rounds", str(len(self._data["rounds"])))]
-        if self._data["evaluations"]:
-            last = self._data["evaluations"][-1]
-            facts.append((f"top-1 on {last['split']}", _share(last["metrics"])))
         for name in ("planned", "guarantee", "worst_case", "estimate"):
             if (guarantee := getattr(self, name)) is not None:
                 facts.append((name.replace("_", " "), str(guarantee)))
         facts += [("warning", warning) for warning in self.warnings]
         rows = "".join(f"<tr><th>{_escape(name)}</th><td>{_escape(value)}</td></tr>" for name, value in facts)
-        return f"<table>{rows}</table>"
+        return f"{self._story()}<table>{rows}</table>"
+
+    def _story(self) -> str:
+        """The rows of the run as HTML: commonest word, start, private, and without privacy. These are exact statistics of people."""
+        story = self._data["story"]
+        if story is None:
+            return ""
+        rows = "".join(f"<tr>{''.join(f'<td>{_escape(cell)}</td>' for cell in row)}</tr>" for row in story["rows"])
+        sentences = "".join(f"<p>{_escape(sentence)}</p>" for sentence in story["sentences"])
+        return f"<table><tr><th></th><th>keyboard top-1</th><th>perplexity</th><th></th></tr>{rows}</table>{sentences}"
 
 
 def _share(metrics: Mapping[str, Any]) -> str:

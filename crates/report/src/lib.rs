@@ -7,6 +7,7 @@
 //! | [`write()`] | writes `report.html` and the pictures into a run directory |
 //! | [`read`], [`RunData`] | read a run directory, finished or not |
 //! | [`html`], [`plots`], [`Picture`], [`summary()`] | the parts of a report |
+//! | [`story`] | the result in four rows and one sentence |
 //! | [`registry()`], [`Record`], [`REGISTRY_FILE`] | the record of a run for a public registry |
 //! | [`personalization()`] | the picture of a personalisation |
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ mod page;
 mod personalization;
 mod pictures;
 mod registry;
+pub mod story;
 mod summary;
 
 use std::path::Path;

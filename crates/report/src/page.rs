@@ -1,4 +1,4 @@
-//! The page: privacy first, then results, pictures, head words and the configuration.
+//! The page: the result first, then privacy, pictures, head words and the configuration.
 
 use super::audits::Audits;
 use std::fmt::Write;
@@ -6,10 +6,11 @@ use std::fmt::Write;
 use super::RunData;
 use super::audits;
 use super::pictures::Picture;
-use super::summary::{duration, summary, tokens_of, top1};
+use super::story::Story;
+use super::summary::{duration, summary, tokens_of};
 use undertone_coordinator::record::{GuaranteeRecord, PrivacyReport};
 use undertone_present::PALETTE;
-use undertone_present::numbers::{grouped, number, share, upper_bound};
+use undertone_present::numbers::{grouped, share, upper_bound};
 use undertone_run_directory::metrics::HeadWords;
 use undertone_run_directory::privacy_page;
 
@@ -19,6 +20,7 @@ pub(super) fn page(run: &RunData, audits: &Audits, pictures: &[Picture]) -> Stri
     let name = escaped(&run.start.run);
     let body = [
         header(run),
+        story(run),
         privacy(run),
         audits::section(run, audits),
         tiles(run),
@@ -83,6 +85,34 @@ fn header(run: &RunData) -> String {
                 grouped(start.train_users as u64)
             ),
         },
+    )
+}
+
+/// The rows of the run, which come before everything else.
+fn story(run: &RunData) -> String {
+    let Some(story) = Story::of(run) else {
+        return String::new();
+    };
+    let row = |[name, others @ ..]: [String; 4]| {
+        let others = others.map(|text| format!("<td>{}</td>", escaped(&text)));
+        format!(
+            "<tr><th scope=\"row\">{}</th>{}</tr>\n",
+            escaped(&name),
+            others.concat()
+        )
+    };
+    let rows: String = story.rows().into_iter().map(row).collect();
+    let titles = Story::COLUMNS
+        .map(|title| format!("<th scope=\"col\">{title}</th>"))
+        .concat();
+    let sentences = story.sentences().into_iter();
+    let sentences: String = sentences
+        .map(|text| format!("<p>{}</p>\n", escaped(text)))
+        .collect();
+    format!(
+        "<section class=\"story\">\n<h2>Result on {} users</h2>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Result\">\
+         <table class=\"facts\">\n<thead><tr>{titles}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n{sentences}</section>\n",
+        escaped(&story.partition)
     )
 }
 
@@ -179,17 +209,9 @@ fn statements(statements: &[String]) -> String {
 fn tiles(run: &RunData) -> String {
     let mut tiles = Vec::new();
     if let Some(evaluation) = run.evaluations.last() {
-        tiles.push((
-            top1(&evaluation.metrics),
-            format!("top-1 accuracy on {}", evaluation.split),
-        ));
-        if let Some(initial) = run.initial() {
-            tiles.push((top1(initial), "top-1 of the initial model".to_owned()));
-        }
         let metrics = &evaluation.metrics;
         let top3 = share(metrics.top3, metrics.top3_standard_error);
-        tiles.push((top3, "top-3 accuracy".to_owned()));
-        tiles.push((number(evaluation.metrics.perplexity), "perplexity".to_owned()));
+        tiles.push((top3, format!("top-3 accuracy on {}", evaluation.split)));
     }
     if !run.rounds.is_empty() && !run.is_of_session() {
         let seconds: f64 = run.rounds.iter().map(|round| round.seconds).sum();

@@ -52,6 +52,15 @@ pub(crate) fn same_again(flag: Option<&str>) -> String {
     again(given.collect(), flag)
 }
 
+/// The command line that trains the run of this process without privacy.
+pub(crate) fn without_privacy() -> String {
+    let given = std::env::args_os()
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned());
+    let kept = given.filter(|word| !["--resume", "--json"].contains(&word.as_str()));
+    again(kept.collect(), Some("--without-privacy"))
+}
+
 fn again(mut words: Vec<String>, flag: Option<&str>) -> String {
     // Words after `--` are no flags.
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());

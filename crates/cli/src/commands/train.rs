@@ -8,14 +8,17 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use serde::Serialize;
 use undertone_coordinator::record::GuaranteeRecord;
 use undertone_present::numbers::{epsilon_delta, share};
+use undertone_present::table::grid;
+use undertone_report::story::Story;
 use undertone_run::{Observer, RunFile, RunOptions, Summary, checkpoint};
 use undertone_run_directory::config::Override;
 use undertone_run_directory::metrics::Metrics;
 
 use super::stopped::{self, Stopped};
-use crate::output::{Output, facts};
+use crate::output::{Output, facts, value};
 use crate::signals;
 pub(super) use progress::Progress;
 
@@ -69,6 +72,14 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> anyhow::Result<()> {
     })
 }
 
+/// A run with its rows, as JSON.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    summary: &'a Summary,
+    story: Option<&'a Story>,
+}
+
 /// Said of each run without privacy that is made to compare with.
 const CEILING: &str = "no guarantee: a ceiling to compare with, never a release";
 
@@ -117,7 +128,24 @@ pub(super) fn show(
         let run_dir = summary.run_dir.display();
         format!("the run is finished, but its report could not be drawn; draw it again with `undertone report {run_dir}`")
     })?;
-    output.show(&summary, || table(&summary))
+    let run = undertone_report::read(&summary.run_dir)?;
+    let story = Story::of(&run).map(|story| story.by(stopped::without_privacy()));
+    let shown = Shown {
+        summary: &summary,
+        story: story.as_ref(),
+    };
+    output.show(&shown, || {
+        let story = story.as_ref().map(in_rows).unwrap_or_default();
+        format!("{}\n\n{story}", table(&summary))
+    })
+}
+
+/// The rows of a run, and the sentences below them.
+pub(super) fn in_rows(story: &Story) -> String {
+    let rows = story.rows().into_iter().map(|row| row.to_vec());
+    let sentences = story.sentences().into_iter().map(value);
+    let sentences: String = sentences.map(|sentence| format!("\n{sentence}")).collect();
+    format!("{}{sentences}", grid(Story::COLUMNS, rows, Story::COLUMNS.len()))
 }
 
 /// The number of threads: those asked for, or as many as there are cores.
@@ -178,13 +206,10 @@ pub(super) fn assumptions(record: &GuaranteeRecord) -> String {
 /// The measures of an evaluation behind the accuracies of words.
 pub(super) fn measures(metrics: &Metrics) -> Vec<(&'static str, String)> {
     let (targets, unknown) = (metrics.targets, metrics.out_of_vocabulary);
-    let all_ids = share(metrics.top1_all_ids, metrics.top1_all_ids_standard_error);
-    let mut rows = vec![("top-1, UNK allowed", all_ids)];
-    rows.extend(metrics.in_vocab_top1.map(|value| {
-        let shown = share(value, metrics.in_vocab_top1_standard_error);
-        ("top-1 in vocabulary", shown)
-    }));
-    rows.push(("perplexity", format!("{:.1}", metrics.perplexity)));
+    let accuracies = metrics.other_accuracies().into_iter();
+    let mut rows: Vec<_> = accuracies
+        .map(|(name, value, error)| (name, share(value, error)))
+        .collect();
     rows.push(("targets", format!("{targets} ({unknown} out of vocabulary)")));
     rows.extend(metrics.users.map(|users| {
         let several = metrics.top1_standard_error.is_some();
@@ -198,36 +223,22 @@ pub(super) fn measures(metrics: &Metrics) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// The results of a run.
+/// The results of a run, beside its rows.
 pub(super) fn table(summary: &Summary) -> String {
     let metrics = &summary.metrics;
     let mut rows = vec![
         ("rounds", summary.rounds.to_string()),
         ("training time", format!("{:.1} s", summary.train_seconds)),
-        ("top-1 accuracy", share(metrics.top1, metrics.top1_standard_error)),
-    ];
-    if let Some(initial) = &summary.initial {
-        rows.push((
-            "initial model",
+        (
+            "top-3, top-5",
             format!(
-                "top-1 {}, perplexity {:.1}; the difference is what this training added",
-                share(initial.top1, initial.top1_standard_error),
-                initial.perplexity
+                "{}, {}",
+                share(metrics.top3, metrics.top3_standard_error),
+                share(metrics.top5, metrics.top5_standard_error)
             ),
-        ));
-    }
-    rows.push((
-        "top-3, top-5",
-        format!(
-            "{}, {}",
-            share(metrics.top3, metrics.top3_standard_error),
-            share(metrics.top5, metrics.top5_standard_error)
         ),
-    ));
+    ];
     rows.extend(measures(metrics));
-    if let Some(value) = summary.unigram_accuracy {
-        rows.push(("always the most frequent word", percent(value)));
-    }
     if let Some(value) = summary.best_accuracy {
         rows.push(("best reachable top-1", percent(value)));
     }

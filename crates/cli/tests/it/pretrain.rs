@@ -89,10 +89,10 @@ fn a_run_evaluates_the_model_that_it_starts_from_once() {
         String::from_utf8_lossy(&shown.stdout).into_owned(),
     );
     contains(&said, "round     0");
-    contains(&table, "initial model");
+    contains(&table, "start ... private ... not trained yet");
     let page = folder.text("shown/tiny/report.html");
     assert!(
-        page.contains("of the initial model"),
+        page.contains("<th scope=\"row\">start</th>"),
         "no initial model in report.html"
     );
     folder.succeed("verify whole/tiny");

@@ -264,6 +264,16 @@ fn no_page_promises_more_than_was_computed() {
         &folder.text("runs/tiny/privacy.md"),
         "## Checklist ... not tested ... recomputed by",
     );
+    // The rows of the run are for its operator.
+    assert!(folder.text("runs/tiny/report.html").contains("keyboard top-1"));
+    let mut outside = vec![folder.text("runs/tiny/registry.json")];
+    for entry in std::fs::read_dir(folder.path("published")).expect("a folder") {
+        let bytes = std::fs::read(entry.expect("an entry").path()).expect("a file");
+        outside.push(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    for text in outside {
+        assert!(!text.contains("top-1") && !text.contains("top1"), "{text}");
+    }
 }
 
 fn check_words(page: &str) {

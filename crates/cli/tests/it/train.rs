@@ -200,6 +200,43 @@ fn a_run_without_noise_promises_nothing() {
     contains(&summary["privacy"]["warnings"].to_string(), "no guarantee");
 }
 
+/// The run without privacy stands beside the private one, and its figures in the last row of that one.
+#[test]
+fn the_same_run_without_privacy_is_a_ceiling_and_never_a_release() {
+    let folder = Folder::with(TINY);
+    let row = "the same without privacy ... not trained yet ... undertone train run.toml --without-privacy, about 1 minute";
+    folder.show("train run.toml", row);
+    let output = folder.run("train run.toml --without-privacy --json");
+    let ceiling: Value = json(&String::from_utf8_lossy(&output.stdout));
+    assert_eq!(ceiling["privacy"]["private"], false, "{ceiling}");
+    assert_eq!(
+        ceiling["story"]["without_privacy"]["top1"],
+        ceiling["metrics"]["top1"]
+    );
+    let shown = folder.run("train run.toml --without-privacy --out again");
+    contains(
+        &String::from_utf8_lossy(&shown.stderr),
+        "no guarantee: a ceiling to compare with, never a release",
+    );
+    folder.succeed("verify runs/tiny-without-privacy");
+    folder.refuse(
+        "publish runs/tiny-without-privacy published",
+        "expected a run that adds noise, got one without a guarantee",
+    );
+    // The private run is drawn again, now that there is a last row.
+    folder.succeed("report runs/tiny");
+    let page = folder.text("runs/tiny/report.html");
+    let percent = format!("{:.2} %", 100.0 * number(&ceiling["metrics"]["top1"]));
+    contains(
+        &page,
+        &format!(
+            "the same without privacy</th><td>{percent} ... the last row one of a model without privacy"
+        ),
+    );
+    let refused = "train run.toml --without-privacy --resume";
+    folder.refuse(refused, "tiny-without-privacy");
+}
+
 #[test]
 #[ignore = "slow"]
 fn a_run_without_privacy_takes_settings_and_goes_on_after_a_kill() {

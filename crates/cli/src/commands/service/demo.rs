@@ -14,6 +14,7 @@ use undertone_fleet::{Enrolment, Fleet, FleetConfig, OverHttp};
 use undertone_operate::host::{Host, HostConfig};
 use undertone_present::numbers::grouped;
 use undertone_protocol::{TaskState, TrustedKeys};
+use undertone_report::story::{Figures, Measured, Setting, Start, Story};
 use undertone_run::evaluate::EvaluationSet;
 use undertone_run::{Observer, Silent, Summary};
 use undertone_run_directory::config::EvaluationSplit;
@@ -194,7 +195,8 @@ pub(crate) fn run(folder: &Path, terms: &Terms, threads: usize, output: &Output)
         });
     }
     let shown = demo.end(service.shared(), &row, curve)?;
-    output.show(&shown, || table(&shown))?;
+    let setting = Setting::open(&shown.run)?;
+    output.show(&shown, || table(&shown, &setting))?;
     if terms.stays {
         stay(&host, &shown.run, output)?;
     }
@@ -393,12 +395,24 @@ impl Demo<'_> {
 }
 
 /// The table of a run, and below it what only a service has.
-fn table(shown: &Shown) -> String {
+fn table(shown: &Shown, setting: &Setting) -> String {
+    let summary = &shown.summary;
+    let story = Story::measured(
+        setting,
+        &Measured {
+            partition: EvaluationSplit::Test.name(),
+            commonest_word: (summary.unigram_accuracy).map(|top1| Figures::of_one_word(top1, None)),
+            start: Some(Start::Random),
+            metrics: &summary.metrics,
+            without_privacy: None,
+        },
+    );
     let service = facts([
         ("devices", grouped(shown.devices as u64)),
         ("updates in releases", grouped(shown.included)),
         ("verified", if shown.verified { "yes" } else { "NO" }.to_owned()),
         ("run", shown.summary.run_dir.display().to_string()),
     ]);
-    format!("{}\n\n{service}", train::table(&shown.summary))
+    let (table, rows) = (train::table(summary), train::in_rows(&story));
+    format!("{table}\n\n{service}\n\n{rows}")
 }
