@@ -1,22 +1,30 @@
-//! `undertone eval RUN`.
+//! `undertone eval RUN...`.
+
+mod measured;
 
 use std::path::PathBuf;
 use undertone_text::EosTargets;
 
 use clap::ValueEnum;
 use undertone_present::numbers::share;
+use undertone_run::evaluate::Difference;
 use undertone_run_directory::config::EvaluationSplit;
+use undertone_run_directory::metrics::Metrics;
 
-use super::stopped::{self, AtOnce, Stopped};
-use super::train::{measures, threads};
+use super::train::{in_rows, measures};
 use crate::output::{Output, facts};
 use crate::signals;
+use measured::{Against, Evaluated, evaluate};
 
 /// Arguments of `undertone eval`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EvalArgs {
-    /// Read the run from this directory.
-    run: PathBuf,
+    /// Read the finished runs from these directories.
+    #[arg(value_name = "RUN", required = true)]
+    runs: Vec<PathBuf>,
+    /// Compare each run with this one, user by user. Both need the same text, words and settings of `[data]`.
+    #[arg(long, value_name = "RUN")]
+    against: Option<PathBuf>,
     /// Measure on the users of this partition.
     #[arg(long, value_enum, default_value = "test")]
     split: Split,
@@ -69,29 +77,36 @@ impl From<Eos> for EosTargets {
 
 /// Evaluates and shows the measures.
 pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
-    let (split, eos) = (EvaluationSplit::from(args.split), EosTargets::from(args.eos));
-    let (base, threads) = (args.base.as_deref(), threads(args.threads));
     signals::end_in_order();
-    let metrics =
-        undertone_run::evaluate(&args.run, base, split, eos, threads, &AtOnce).map_err(|error| {
-            match stopped::was_ended(&error) {
-                true => {
-                    let line = stopped::same_again(None);
-                    Stopped(format!("stopped; nothing is kept. Start again with: {line}")).into()
-                }
-                false => anyhow::Error::from(error),
-            }
-        })?;
-    if output.json {
-        return output.print_json(&metrics);
+    let evaluated = evaluate(args, output)?;
+    match (output.json, &evaluated[..]) {
+        (true, [one]) => output.print_json(one),
+        (true, all) => output.print_json(&all),
+        (false, all) => {
+            let shown: Vec<String> = all.iter().map(|one| shown(one, args)).collect();
+            output.print(&shown.join("\n\n"))
+        }
     }
+}
+
+/// The measures of a run, its rows, and its difference to another one.
+fn shown(evaluated: &Evaluated, args: &EvalArgs) -> String {
     let mut rows = vec![
-        ("partition", split.name().to_owned()),
-        ("top-1 accuracy", share(metrics.top1, metrics.top1_standard_error)),
+        ("run", evaluated.run.display().to_string()),
+        ("partition", EvaluationSplit::from(args.split).name().to_owned()),
+    ];
+    rows.extend(of_model(&evaluated.metrics));
+    rows.extend(evaluated.against.as_ref().map(compared).into_iter().flatten());
+    format!("{}\n\n{}", facts(rows), in_rows(&evaluated.story))
+}
+
+/// The measures behind the accuracy in the rows.
+fn of_model(metrics: &Metrics) -> Vec<(&'static str, String)> {
+    let mut rows = vec![
         ("top-3", share(metrics.top3, metrics.top3_standard_error)),
         ("top-5", share(metrics.top5, metrics.top5_standard_error)),
     ];
-    rows.extend(measures(&metrics));
+    rows.extend(measures(metrics));
     rows.extend(metrics.sample.as_deref().map(|sample| {
         let top1 = share(sample.top1, sample.top1_standard_error);
         let targets = sample.targets;
@@ -115,5 +130,31 @@ pub(crate) fn run(args: &EvalArgs, output: &Output) -> anyhow::Result<()> {
             rows.push((name, shown));
         }
     }
-    output.print(&facts(rows))
+    rows
+}
+
+/// The paired difference to another run.
+fn compared(against: &Against) -> [(&'static str, String); 3] {
+    let accuracy = with_error(&against.top1, 100.0, 2);
+    let loss = with_error(&against.loss, 1.0, 4);
+    [
+        ("against", against.run.display().to_string()),
+        (
+            "difference of keyboard top-1",
+            format!("{accuracy} points, paired over users"),
+        ),
+        (
+            "difference of the loss",
+            format!("{loss} nats per target; below zero is better"),
+        ),
+    ]
+}
+
+/// A difference with its standard error, in another unit and with so many digits.
+fn with_error(of: &Difference, scale: f64, digits: usize) -> String {
+    let difference = scale * of.difference;
+    let error = of
+        .standard_error
+        .map(|error| format!(" ± {:.digits$}", scale * error));
+    format!("{difference:+.digits$}{}", error.unwrap_or_default())
 }

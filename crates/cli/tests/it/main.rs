@@ -16,6 +16,7 @@ mod deploy;
 mod determinism;
 #[cfg(target_os = "linux")]
 mod embed;
+mod eval;
 mod examples;
 mod export;
 mod federated;
