@@ -7,6 +7,7 @@ use undertone_present::numbers::number;
 use undertone_run::Observer;
 use undertone_run::personalize::{self, Change, Personalization, PersonalizeOptions};
 use undertone_run_directory::files::write_atomic;
+use undertone_run_directory::metrics::accuracy;
 
 use super::eval::{Eos, Split};
 use super::train::{percent, threads};
@@ -111,7 +112,7 @@ fn text(done: &Personalization) -> String {
         ("targets evaluated", done.targets.to_string()),
     ];
     rows.extend(of_change("loss, nats per token", &done.loss, nats));
-    rows.extend(of_change("top-1 accuracy", &done.top1, percent));
+    rows.extend(of_change(accuracy::KEYBOARD, &done.top1, percent));
     format!("{}\n{}\n{}", facts(rows), worse(done), done.note)
 }
 

@@ -85,7 +85,7 @@ fn picture(comparison: &Comparison, key: &[String], rows: &[&Row]) -> anyhow::Re
         (name, Pen::numbered(place), points.collect())
     });
     let names = [&[comparison.name.clone()][..], key].concat().join(", ");
-    let title = format!("{names}: top-1 in vocabulary, %");
+    let title = format!("{names}: keyboard top-1, known words, %");
     linear(title, "rounds finished", curves, (1.0, 0.1))
         .map_err(|message| anyhow!("cannot draw the sweep: {message}"))
 }

@@ -42,7 +42,7 @@ pub(super) fn markdown(comparison: &Comparison) -> String {
         text += &line(&cells(row));
     }
     text += "\nValues are means over the seeds. Differences compare with the first value of the last axis, seed by seed and user by \
-             user. Their units are percentage points of top-1 in vocabulary and nats of loss (the logarithm of perplexity). ± is one \
+             user. Their units are percentage points of keyboard top-1 (known words) and nats of loss (the logarithm of perplexity). ± is one \
              standard error, over the held-out users and, with several seeds, over the seeds too.\n";
     if let Some(why) = &comparison.without_users {
         text += &format!("\n{NO_USERS} ({why}).\n");
