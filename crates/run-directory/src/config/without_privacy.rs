@@ -93,7 +93,7 @@ mod tests {
     fn example_level_sampling_keeps_its_denominator() {
         let (private, ceiling) = pair(
             r#"cohort.sampling_probability = 0.1
-            user_update = { algorithm = "els", learning_rate = 0.5, group_size = 4 }
+            user_update = { algorithm = "els", group_size = 4 }
             clip = { kind = "flat", norm = 0.3 }
             estimator = { kind = "fixed_denominator", expected_weight = 20.0 }
             privacy = { noise_multiplier = 2.0, delta = 1e-5 }"#,
