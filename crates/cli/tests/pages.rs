@@ -36,7 +36,13 @@ const REASONS: [(&str, &str); 4] = [
 ];
 
 /// Tests outside of this one that run the blocks of a page in a language, each with the word by which it names the page.
-const ELSEWHERE: [(&str, &str, &str, &str); 13] = [
+const ELSEWHERE: [(&str, &str, &str, &str); 14] = [
+    (
+        "docs/guide/use-a-model.md",
+        "python",
+        "python/tests/frameworks/test_onnx.py",
+        "use-a-model.md",
+    ),
     (
         "README.md",
         "python",

@@ -82,3 +82,14 @@ def test_onnxruntime_predicts_as_the_program_does(name, tmp_path):
         logits = np.array([whole[-1, 0, ids[word]] for word in shown], np.float64)
         expected = np.array(list(shown.values()))
         np.testing.assert_allclose(logits - logits.mean(), expected - expected.mean(), atol=1e-5)
+
+
+def test_the_example_of_the_page_runs(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    monkeypatch.chdir(tmp_path)
+    run = udp.train(settings(MODELS["tied"]), out=tmp_path)
+    run.export(tmp_path / "quickstart-onnx", layout="onnx")
+    page = (ROOT / "docs" / "guide" / "use-a-model.md").read_text()
+    exec(compile(page.split("```python\n")[1].split("```")[0], "use-a-model.md", "exec"), {})
+    words = (tmp_path / "quickstart-onnx" / "vocab.txt").read_text().splitlines()
+    assert capsys.readouterr().out.strip() in words

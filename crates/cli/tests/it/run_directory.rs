@@ -296,7 +296,8 @@ mod unix {
                         || (command == "report"
                             && ["config.toml", "metrics.jsonl", "privacy.json"].contains(&name))
                         || (command == "eval"
-                            && ["config.toml", "vocab.txt", "model.safetensors"].contains(&name));
+                            && ["config.toml", "privacy.json", "vocab.txt", "model.safetensors"]
+                                .contains(&name));
                     assert_eq!(
                         output.status.code(),
                         Some(i32::from(read)),
