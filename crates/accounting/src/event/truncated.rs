@@ -51,10 +51,16 @@ pub(super) fn pair(
     let mixtures = |high: &[(f64, f64)], low: &[(f64, f64)]| {
         Pair::Mixtures(GaussianMixtures::new(noise_multiplier, high, low))
     };
-    Pair::Either(vec![
-        (1.0 - probability, mixtures(&sampled(q, 1.0), &room)),
-        (probability, mixtures(&sampled(kept, 2.0), &full)),
-    ])
+    let (room, full) = (
+        mixtures(&sampled(q, 1.0), &room),
+        mixtures(&sampled(kept, 2.0), &full),
+    );
+    // A case that never occurs is none.
+    match probability {
+        0.0 => room,
+        1.0 => full,
+        _ => Pair::Either(vec![(1.0 - probability, room), (probability, full)]),
+    }
 }
 
 /// The case in which the others alone fill the cohort.

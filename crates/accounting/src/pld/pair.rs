@@ -72,7 +72,7 @@ pub(crate) enum Pair {
 
 impl Pair {
     pub(crate) fn probe(&self, log_tail: f64) -> Probe {
-        Probe::new(self.nodes(log_tail))
+        Probe::new(self.nodes(log_tail, log_tail))
     }
 
     /// Renyi divergences (the larger of the two directions); `None` where outcomes were left out.
@@ -104,7 +104,7 @@ impl Pair {
                     .fold(1.0, f64::max)
                     * self.largest_shift()
                     + 12.0;
-                self.probe(-0.5 * half_width * half_width)
+                Probe::new(self.nodes(-0.5 * half_width * half_width, f64::NEG_INFINITY))
             }
         };
         let reversed = probe.reversed();
@@ -185,7 +185,8 @@ impl Pair {
         }
     }
 
-    fn nodes(&self, log_tail: f64) -> Vec<Node> {
+    /// Points of a quadrature, without cases of probability `e^log_least` or less.
+    fn nodes(&self, log_tail: f64, log_least: f64) -> Vec<Node> {
         match self {
             Pair::Mixtures(mixtures) => mixtures.probe(log_tail),
             // Connected dots reach both ends of the losses, and no cumulant is below the true one. Windows need both.
@@ -195,9 +196,10 @@ impl Pair {
             Pair::Outcomes(_) => nodes_of(&self.atoms(Bound::Lower, &Resolution::coarse(log_tail))),
             Pair::Either(cases) => cases
                 .iter()
+                .filter(|(probability, _)| probability.ln() > log_least)
                 .flat_map(|(probability, pair)| {
                     let shift = probability.ln();
-                    pair.nodes(log_tail).into_iter().map(move |node| Node {
+                    pair.nodes(log_tail, log_least).into_iter().map(move |node| Node {
                         log_p: node.log_p + shift,
                         ..node
                     })
@@ -219,7 +221,13 @@ impl Pair {
             Pair::Either(cases) => {
                 let mut all = Atoms::default();
                 for (probability, pair) in cases {
-                    all.append(*probability, pair.atoms(bound, resolution));
+                    if probability.ln() > resolution.log_tail {
+                        all.append(*probability, pair.atoms(bound, resolution));
+                    } else if bound == Bound::Upper {
+                        // PRIVACY: a case that is left out counts as lost, whole.
+                        all.infinite_p += probability;
+                        all.infinite_q += probability;
+                    }
                 }
                 all
             }

@@ -776,3 +776,29 @@ fn f12_bounds_of_many_releases_with_large_losses_are_found() {
         "{upper:?}"
     );
 }
+
+/// A population of one has no others, and the case in which they fill the cohort never occurs. 55 rounds were stated to cost 1.105e-4, and 110
+/// of them 3.84e-5. The values are those of a convolution on two grids, 8e-12 and 4e-12 apart, under a tilt of 1e8.
+#[test]
+fn f13_a_case_that_never_occurs_costs_nothing() {
+    let (q, z) = (5.016_953_241_255_603_4e-8, 7.300_657_765_873_348);
+    let alone = Event::TruncatedPoissonGaussian {
+        population: 1,
+        sampling_probability: SamplingProbability::new(q).unwrap(),
+        max_cohort_size: 1,
+        noise_multiplier: noise(z),
+    };
+    for (rounds, exact) in [(55, 5.379_973_59e-7), (110, 7.433_239_00e-7)] {
+        let spent = |event: &Event| {
+            under(
+                Adjacency::ZeroOut,
+                &[(event.clone(), rounds)],
+                2.428_086_602_978_307e-30,
+            )
+        };
+        let (cut, whole) = (spent(&alone), spent(&poisson(q, z)));
+        assert!(cut >= exact * (1.0 - 1e-8), "{rounds}: {cut}");
+        close(cut, exact, 1e-6);
+        close(cut, whole, 1e-9);
+    }
+}
