@@ -240,7 +240,7 @@ mechanism = { strategy = { kind = "tree" }, noise_multiplier = 2.0, delta = 1e-5
         assert_eq!(noise.noise_multiplier().get(), 4.0);
         std::fs::write(folder.path().join("x.json"), "{}").unwrap();
         for (file, words) in [
-            ("x.json", "expected a mechanism or a strategy"),
+            ("x.json", "expected JSON with `kind` or `strategy`"),
             ("absent.json", "cannot read"),
         ] {
             let error = planned(file, "").unwrap_err().to_string();
