@@ -245,24 +245,21 @@ impl TaskDetails {
             planned: report.planned.as_ref().map(Figures::new),
             observed: report.observed.as_ref().map(Figures::new),
             subjects: (subjects >= MIN_CELL).then_some(subjects),
-            one_word: one_word(shared, row, task)?,
+            one_word: one_word(shared, row, task),
             abandoned: shared.store.abandoned_since_release(row.task.id)?.len(),
             last_rounds: rounds.split_off(rounds.len().saturating_sub(LISTED)),
         })
     }
 }
 
-/// The sentence about a released model that says one word nearly always. A task that only evaluates has no model.
-pub(super) fn one_word(shared: &Shared, row: &TaskRow, task: &Task) -> Result<Option<String>> {
+/// The sentence about a released model that says one word nearly always. A task that only evaluates has no model. A model that was released
+/// this moment may not stand under its name yet, and a look at a task does not fail for it.
+pub(super) fn one_word(shared: &Shared, row: &TaskRow, task: &Task) -> Option<String> {
     if row.head_round == 0 || matches!(task.file.purpose, TaskPurpose::Evaluate { .. }) {
-        return Ok(None);
+        return None;
     }
-    let parameters = task.released(row, shared.blobs.as_ref())?;
-    Ok(undertone_run_directory::one_word(
-        task.model.as_ref(),
-        &parameters,
-        &task.vocab,
-    ))
+    let parameters = task.released(row, shared.blobs.as_ref()).ok()?;
+    undertone_run_directory::one_word(task.model.as_ref(), &parameters, &task.vocab)
 }
 
 /// A directory that was written.

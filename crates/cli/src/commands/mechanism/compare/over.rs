@@ -21,6 +21,9 @@ use crate::output::Output;
 /// Values of epsilon without a list.
 const EPSILONS: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
 
+/// The largest whole number, as for the rounds of a run.
+const MAX_ROUNDS: u32 = 1 << 24;
+
 /// The largest number of values: a picture shows no more.
 const MAX_VALUES: usize = 200;
 
@@ -111,7 +114,7 @@ impl Over {
         if at.is_empty() {
             return Ok(match self {
                 Self::Epsilon => EPSILONS.to_vec(),
-                Self::Rounds => around(rounds, 1 << 24),
+                Self::Rounds => around(rounds, MAX_ROUNDS.into()),
                 Self::MinSep => around(gap.min(rounds), rounds),
                 Self::Bands => around(gap.min(rounds).min(64), rounds),
             });
@@ -121,7 +124,7 @@ impl Over {
             "--at: expected at most {MAX_VALUES} values, got {}",
             at.len()
         );
-        let whole = |value: f64| value >= 1.0 && value.fract() == 0.0 && value <= (1 << 24) as f64;
+        let whole = |value: f64| value >= 1.0 && value.fract() == 0.0 && value <= f64::from(MAX_ROUNDS);
         let fits = |value: f64| match self {
             Self::Epsilon => value > 0.0 && value.is_finite(),
             _ => whole(value),
@@ -129,7 +132,7 @@ impl Over {
         match at.iter().find(|value| !fits(**value)) {
             None => Ok(at.to_vec()),
             Some(wrong) if self == Self::Epsilon => bail!("--at: expected numbers above 0, got {wrong}"),
-            Some(wrong) => bail!("--at: expected whole numbers from 1 to {}, got {wrong}", 1 << 24),
+            Some(wrong) => bail!("--at: expected whole numbers from 1 to {MAX_ROUNDS}, got {wrong}"),
         }
     }
 }
