@@ -232,8 +232,8 @@ impl Strategy {
     ///
     /// >>> import undertone_dp as udp
     /// >>> mine = udp.Strategy.dense([[1, 0, 0], [0.5, 1, 0], [0.25, 0.5, 1]])
-    /// >>> mine.squared_sensitivity(3, udp.Participation.single())
-    /// Certified(value=1.3125, exact=True)
+    /// >>> round(mine.squared_sensitivity(3, udp.Participation.single()).value, 6)
+    /// 1.3125
     #[staticmethod]
     fn dense(rows: Vec<Vec<f64>>) -> PyResult<Self> {
         mechanisms::Described::of_rows(&rows)

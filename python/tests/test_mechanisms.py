@@ -301,9 +301,11 @@ def test_a_matrix_of_ones_own_is_taken_by_its_rows():
     assert dense.squared_sensitivity(3, udp.Participation.at_least(gap=1, max_participation=3)).value > 6
     toeplitz = udp.Strategy.toeplitz([1.0, 0.5, 0.25])
     single = udp.Participation.single()
-    assert toeplitz.squared_sensitivity(3, single).value == dense.squared_sensitivity(3, single).value == 1.3125
+    assert toeplitz.squared_sensitivity(3, single).value == 1.3125
+    # The inverse of a dense matrix is rounded, and its sensitivity is larger by as much.
+    assert 1.3125 <= dense.squared_sensitivity(3, single).value < 1.3125 * (1 + 1e-12)
     own = udp.Mechanism(dense, rounds=3, participation=single, noise_multiplier=2.0)
-    assert own.sensitivity == 1.3125**0.5
+    assert own.sensitivity == pytest.approx(1.3125**0.5, rel=1e-12)
     for wrong, part in [
         ([[1.0, 2.0], [0.0, 1.0]], "got 2 in row 0, column 1"),
         ([[1.0], [1.0, 0.0]], "diagonal"),
