@@ -220,7 +220,7 @@ impl ModelSpec {
     /// The transformer over `vocab_len` ids, without adapters; `None` for another family.
     ///
     /// # Errors
-    /// As [`build`](Self::build).
+    /// The errors of [`build`](Self::build).
     pub fn transformer(&self, vocab_len: usize) -> Result<Option<Transformer>> {
         let (sizes, recompute) = match *self {
             Self::Transformer {
@@ -254,7 +254,7 @@ impl ModelSpec {
     /// The recurrent model over `vocab_len` ids; `None` for another family.
     ///
     /// # Errors
-    /// As [`build`](Self::build).
+    /// The errors of [`build`](Self::build).
     pub(crate) fn recurrent(&self, vocab_len: usize) -> Result<Option<WordLstm>> {
         Ok(Some(match *self {
             Self::Dplm {
