@@ -120,7 +120,7 @@ fn text(done: &Personalization) -> String {
 fn worse(done: &Personalization) -> String {
     match done.loss.delta.mean > 0.0 {
         true => format!(
-            "\nworse on average: try --learning-rate {}\n",
+            "\nThe loss became worse on average. Try --learning-rate {}.\n",
             number(done.options.learning_rate / 4.0)
         ),
         false => String::new(),

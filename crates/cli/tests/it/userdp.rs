@@ -140,7 +140,7 @@ fn personalisation_is_the_same_at_any_number_of_threads() {
         "personalize out/tiny --users 5",
         "learning rate 0.02 ... improved for ... stay with their users",
     );
-    let worse = "worse on average: try --learning-rate";
+    let worse = "The loss became worse on average. Try --learning-rate";
     folder.show("personalize out/tiny --learning-rate 20", &format!("{worse} 5"));
     let mean = number(&folder.json("personalize out/tiny")["loss"]["delta"]["mean"]);
     let shown = folder.succeed("personalize out/tiny");
