@@ -49,8 +49,39 @@ struct Part<'a> {
     moments: Moments,
     /// Share of the part in the allowed error of epsilon.
     error: f64,
-    /// The atoms of the last pass, which are mostly those of the next.
-    atoms: Option<(Resolution, Atoms)>,
+    /// The same in every pass.
+    atoms: Atoms,
+}
+
+impl Part<'_> {
+    /// True if nothing is ever learnt (besides infinite losses).
+    fn is_silent(&self) -> bool {
+        self.moments.variance == 0.0 && self.moments.mean == 0.0
+    }
+
+    /// Releases that are composed level by level.
+    fn together(&self) -> u64 {
+        self.releases - self.parted.apart
+    }
+
+    /// Those whose windows are asked for: of few releases, all may be added at the end, and windows are those of one.
+    fn windows(&self) -> u64 {
+        self.together().max(1)
+    }
+
+    /// The distance of the last lattice in units of the first.
+    fn growth_over_levels(&self, growth: usize) -> f64 {
+        (growth as f64).powi(compose::levels(self.together()) as i32 - 1)
+    }
+}
+
+/// How fine the lattices of a part are in a pass.
+struct Spacing {
+    tails: Tails,
+    /// The distance of the first lattice, and the smallest that a lattice of its own may have on every level.
+    step: f64,
+    min_gap: f64,
+    resolution: Resolution,
 }
 
 /// The lattices of a part: the first, and how they grow to the last.
@@ -100,8 +131,23 @@ impl Convolution<'_> {
     pub(super) fn total(&self) -> Total {
         let mut all = Composed::default();
         let mut parts = self.parts();
-        for pass in &self.outline.passes {
-            let composed = self.compose(pass, &mut parts);
+        let spaced = |pass| {
+            let spacing = |part: &Part<'_>| (!part.is_silent()).then(|| self.spacing(pass, part));
+            (pass, parts.iter().map(spacing).collect())
+        };
+        let passes: Vec<(&Pass, Vec<Option<Spacing>>)> = self.outline.passes.iter().map(spaced).collect();
+        for (index, part) in parts.iter_mut().enumerate() {
+            // PRIVACY: terms of different passes add up to all of the loss only where both split the same outcomes. A cell that reaches past
+            // the threshold leaves a share of its mass below it, which depends on its width.
+            let resolutions = passes.iter().filter_map(|(_, spacings)| spacings[index].as_ref());
+            let finest = resolutions
+                .map(|spacing| spacing.resolution)
+                .reduce(Resolution::finer);
+            let resolution = finest.unwrap_or_else(|| Resolution::without_loss(self.log_tail));
+            part.atoms = self.atoms(part.pair, &resolution);
+        }
+        for (pass, spacings) in passes {
+            let composed = self.compose(pass, &parts, spacings);
             all.lattices.extend(composed.lattices);
             all.settled.extend(composed.settled);
             all.wrapped.above += composed.wrapped.above;
@@ -126,22 +172,14 @@ impl Convolution<'_> {
     }
 
     /// The terms of one pass over all parts.
-    fn compose(&self, pass: &Pass, parts: &mut [Part<'_>]) -> Composed {
+    fn compose(&self, pass: &Pass, parts: &[Part<'_>], spacings: Vec<Option<Spacing>>) -> Composed {
         let mut composed = Composed::default();
-        for part in parts {
-            if part.moments.variance == 0.0 && part.moments.mean == 0.0 {
-                // Nothing is ever learnt (besides infinite losses).
-                let atoms = part
-                    .pair
-                    .atoms(self.bound, &Resolution::without_loss(self.log_tail));
-                let infinite = if self.direction.reversed {
-                    atoms.infinite_q
-                } else {
-                    atoms.infinite_p
-                };
-                composed.log_finite += part.releases as f64 * (-infinite.min(1.0)).ln_1p();
-            } else {
-                self.compose_part(pass, part, &mut composed);
+        for (part, spacing) in parts.iter().zip(spacings) {
+            composed.log_finite += part.releases as f64 * (-part.atoms.infinite_p.min(1.0)).ln_1p();
+            if let Some(spacing) = spacing
+                && !part.atoms.atoms.is_empty()
+            {
+                self.compose_part(pass, part, spacing, &mut composed);
             }
         }
         let summands = std::mem::take(&mut composed.summands);
@@ -199,25 +237,22 @@ impl Convolution<'_> {
                 parted,
                 moments,
                 error: self.error(variance) * (count * moments.variance / variance).max(1e-3),
-                atoms: None,
+                atoms: Atoms::default(),
             })
             .collect()
     }
 
-    /// Adds the lattices of a part, one for each number of rare losses.
-    fn compose_part(&self, pass: &Pass, part: &mut Part<'_>, composed: &mut Composed) {
+    /// The distances that the accuracy asks for, or the longest transform.
+    fn spacing(&self, pass: &Pass, part: &Part<'_>) -> Spacing {
         let allowance = self.allowance(pass);
-        let (pair, parted, moments) = (part.pair, part.parted, part.moments);
+        let (parted, moments) = (part.parted, part.moments);
         let releases = part.releases as f64;
-        let together = part.releases - parted.apart;
-        // Of few releases, all may be added at the end. Windows are those of one, then.
-        let windows = together.max(1);
-        let levels = compose::levels(together);
-        let growth_over_levels = |growth: usize| (growth as f64).powi(levels as i32 - 1);
+        let (windows, levels) = (part.windows(), compose::levels(part.together()));
+        let last_growth = part.growth_over_levels(compose::GROWTH);
         // A lattice of distance h adds count s (s + 1) h^2 / 12 to the cumulant at s, the slope, hence that over s to
         // epsilon; the error is shared between the cells and the levels. Releases that are added at the end meet the
         // coarsest lattice alone.
-        let few = parted.apart as f64 * growth_over_levels(compose::GROWTH).powi(2) / releases;
+        let few = parted.apart as f64 * last_growth.powi(2) / releases;
         let stages = f64::from(levels) + 1.0 + few;
         let slope = self.slope;
         // The terms of a pass of their own fall as fast as its tilt, and so much steeper they need not be: the part that they add to delta
@@ -254,7 +289,7 @@ impl Convolution<'_> {
             .fold(0.0, f64::max);
         // And the rare losses themselves, of one release.
         let widest = widest.max(tails.rare_width());
-        let last_floor = widest / (0.9 * self.max_points() * growth_over_levels(compose::GROWTH));
+        let last_floor = widest / (0.9 * self.max_points() * last_growth);
         let step = cell.max(floor(compose::GROWTH)).max(last_floor);
         let decisive = match self.bound {
             Bound::Upper => (0.0, 0.0),
@@ -266,17 +301,27 @@ impl Convolution<'_> {
             decisive: self.oriented(decisive),
             log_tail: self.log_tail,
             bulk: self.oriented((f64::NEG_INFINITY, parted.threshold)),
-            rare_step: step * growth_over_levels(compose::GROWTH),
+            rare_step: step * last_growth,
         };
-        let held = part.atoms.take().filter(|(held, _)| *held == resolution);
-        let (_, atoms) = part
-            .atoms
-            .insert(held.unwrap_or_else(|| (resolution, self.atoms(pair, &resolution))));
-        composed.log_finite += releases * (-atoms.infinite_p.min(1.0)).ln_1p();
-        if atoms.atoms.is_empty() {
-            return;
+        Spacing {
+            step,
+            min_gap: floor(1),
+            tails,
+            resolution,
         }
-        let mesh = Mesh::new(pair, atoms, pass.tilt, (step, floor(1)), growth_over_levels);
+    }
+
+    /// Adds the lattices of a part, one for each number of rare losses.
+    fn compose_part(&self, pass: &Pass, part: &Part<'_>, spacing: Spacing, composed: &mut Composed) {
+        let allowance = self.allowance(pass);
+        let (pair, parted, atoms) = (part.pair, part.parted, &part.atoms);
+        let Spacing {
+            tails, step, min_gap, ..
+        } = spacing;
+        let releases = part.releases as f64;
+        let (together, windows, levels) = (part.together(), part.windows(), compose::levels(part.together()));
+        let growth = |growth: usize| part.growth_over_levels(growth);
+        let mesh = Mesh::new(pair, atoms, pass.tilt, (step, min_gap), growth);
         let mut tails =
             tails
                 .on_lattices(mesh.step, levels)

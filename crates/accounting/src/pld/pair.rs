@@ -42,6 +42,20 @@ impl Resolution {
         }
     }
 
+    /// The finer of two resolutions, in every respect.
+    pub(crate) fn finer(self, other: Self) -> Self {
+        Self {
+            step: self.step.min(other.step),
+            width: self.width.min(other.width),
+            decisive: (
+                self.decisive.0.min(other.decisive.0),
+                self.decisive.1.max(other.decisive.1),
+            ),
+            rare_step: self.rare_step.min(other.rare_step),
+            ..self
+        }
+    }
+
     /// A coarse resolution, for a first look at a pair and for bounds on Renyi divergences.
     fn coarse(log_tail: f64) -> Self {
         Self {
