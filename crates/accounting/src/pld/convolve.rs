@@ -37,6 +37,8 @@ struct Composed {
     summands: Vec<Summand>,
     settled: Vec<Term>,
     wrapped: Wrapped,
+    /// That of the coarsest lattice of all passes.
+    coarseness: f64,
     /// `ln` of the probability that no release has an infinite loss.
     log_finite: f64,
 }
@@ -81,6 +83,8 @@ struct Spacing {
     /// The distance of the first lattice, and the smallest that a lattice of its own may have on every level.
     step: f64,
     min_gap: f64,
+    /// The distance that the longest transform allows, in units of the one that the accuracy asks for.
+    coarseness: f64,
     resolution: Resolution,
 }
 
@@ -147,6 +151,8 @@ impl Convolution<'_> {
             part.atoms = self.atoms(part.pair, &resolution);
         }
         for (pass, spacings) in passes {
+            let coarseness = spacings.iter().flatten().map(|spacing| spacing.coarseness);
+            all.coarseness = coarseness.fold(all.coarseness, f64::max);
             let composed = self.compose(pass, &parts, spacings);
             all.lattices.extend(composed.lattices);
             all.settled.extend(composed.settled);
@@ -167,6 +173,7 @@ impl Convolution<'_> {
             settled: all.settled,
             infinite,
             wrapped: all.wrapped,
+            coarseness: all.coarseness,
             noise: NOISE * (releases - 1.0),
         }
     }
@@ -217,6 +224,18 @@ impl Convolution<'_> {
         self.accuracy * self.direction.epsilon.max(0.2 * variance.sqrt())
     }
 
+    /// The distance of a lattice for terms of which each has a loss far above epsilon: splits keep both masses, and so change nothing but where
+    /// the sum comes near epsilon. 0 for other terms.
+    fn far_cell(&self, pass: &Pass, part: &Part<'_>) -> f64 {
+        /// All splits together move a sum by a tenth of the way to epsilon at most, in the mean square.
+        const SHARE: f64 = 0.2;
+        let way = part.parted.threshold - self.direction.epsilon;
+        if self.bound == Bound::Lower || self.direction.apart.is_none() || pass.rare.contains(&0) {
+            return 0.0;
+        }
+        SHARE * way.max(0.0) / (part.releases as f64).sqrt()
+    }
+
     /// The distance of a common lattice for losses that lie on different lattices of their own. Few of them decide, so
     /// the error is more than that of smooth losses: the lattice is finer by a factor of eight.
     fn finest(&self) -> f64 {
@@ -257,12 +276,13 @@ impl Convolution<'_> {
         let slope = self.slope;
         // The terms of a pass of their own fall as fast as its tilt, and so much steeper they need not be: the part that they add to delta
         // errs by the square of that tilt.
-        let slope = if self.outline.passes.len() > 1 {
+        let slope = if self.outline.passes.len() > 1 && self.direction.apart.is_none() {
             slope.max(pass.tilt * pass.tilt / slope)
         } else {
             slope
         };
         let cell = (12.0 * part.error / stages / (releases * (slope + 1.0))).sqrt();
+        let cell = cell.max(self.far_cell(pass, part));
         let tails = Tails::new(
             &parted.bulk,
             parted.rare.as_ref(),
@@ -288,22 +308,32 @@ impl Convolution<'_> {
             })
             .fold(0.0, f64::max);
         // And the rare losses themselves, of one release.
-        let widest = widest.max(tails.rare_width());
+        let rare_width = if pass.has_rare() { tails.rare_width() } else { 0.0 };
+        let widest = widest.max(rare_width);
         let last_floor = widest / (0.9 * self.max_points() * last_growth);
-        let step = cell.max(floor(compose::GROWTH)).max(last_floor);
+        let floors = floor(compose::GROWTH).max(last_floor);
+        let step = cell.max(floors);
         let decisive = match self.bound {
             Bound::Upper => (0.0, 0.0),
             Bound::Lower => tails.range(Sum::of(1.0), 0.0, allowance.log_tilted_mass + 5.0 - releases.ln()),
         };
+        // A slope that was taken too large asks for too many cells.
+        let min_width = if self.direction.apart.is_some() { 1e-5 } else { 0.0 };
         let resolution = Resolution {
             step,
-            width: (cell / moments.squared_slope.sqrt()).min(0.5),
+            width: (cell / moments.squared_slope.sqrt()).min(0.5).max(min_width),
             decisive: self.oriented(decisive),
             log_tail: self.log_tail,
             bulk: self.oriented((f64::NEG_INFINITY, parted.threshold)),
-            rare_step: step * last_growth,
+            // Where no term has a rare loss, only their mass counts.
+            rare_step: if pass.has_rare() {
+                step * last_growth
+            } else {
+                (step * last_growth).max(1e-3 * tails.rare_width())
+            },
         };
         Spacing {
+            coarseness: floors / cell,
             step,
             min_gap: floor(1),
             tails,
@@ -392,7 +422,7 @@ impl Convolution<'_> {
         if mass > 0.0 {
             composed.wrapped.above += parted.log_more(mass).exp();
         }
-        let rare = (!rare.is_empty())
+        let rare = (pass.has_rare() && !rare.is_empty())
             .then(|| Lattice::new(self.bound, rare, pass.tilt, (mesh.last_step, mesh.anchor), WHOLE).0);
         let mut few = compose::RareTerms::new(base, bulk, rare.as_ref().unwrap_or(bulk));
         let followed = |term: &&Term| pass.rare.contains(&term.rare);

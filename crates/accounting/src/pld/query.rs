@@ -248,7 +248,7 @@ impl Composition {
         }
     }
 
-    fn total(&self, direction: &Direction, bound: Bound, accuracy: f64) -> Total {
+    pub(super) fn total(&self, direction: &Direction, bound: Bound, accuracy: f64) -> Total {
         let outline = direction.outline();
         self.convolution(direction, &outline, bound, accuracy).total()
     }
