@@ -37,7 +37,7 @@ struct Composed {
     summands: Vec<Summand>,
     settled: Vec<Term>,
     wrapped: Wrapped,
-    /// That of the coarsest lattice of all passes.
+    /// Coarseness of the coarsest lattice of all passes, as in `Spacing`.
     coarseness: f64,
     /// `ln` of the probability that no release has an infinite loss.
     log_finite: f64,
@@ -51,7 +51,7 @@ struct Part<'a> {
     moments: Moments,
     /// Share of the part in the allowed error of epsilon.
     error: f64,
-    /// The same in every pass.
+    /// Outcomes with their losses, which all passes share.
     atoms: Atoms,
 }
 
@@ -66,7 +66,7 @@ impl Part<'_> {
         self.releases - self.parted.apart
     }
 
-    /// Those whose windows are asked for: of few releases, all may be added at the end, and windows are those of one.
+    /// Releases whose windows are asked for: where all of few are added at the end, the windows are those of one.
     fn windows(&self) -> u64 {
         self.together().max(1)
     }
@@ -77,7 +77,7 @@ impl Part<'_> {
     }
 }
 
-/// How fine the lattices of a part are in a pass.
+/// Distances of the lattices of a part in a pass.
 struct Spacing {
     tails: Tails,
     /// The distance of the first lattice, and the smallest that a lattice of its own may have on every level.
