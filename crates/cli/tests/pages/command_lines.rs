@@ -17,7 +17,10 @@ const BEFORE: [&str; 10] = [
 ];
 
 /// Options of features that the program of the tests may lack, each with its presence.
-const OF_FEATURES: [(&str, bool); 1] = [("'--otlp'", cfg!(feature = "otlp"))];
+const OF_FEATURES: [(&str, bool); 2] = [
+    ("'--mpi'", cfg!(feature = "mpi")),
+    ("'--otlp'", cfg!(feature = "otlp")),
+];
 
 /// The commands of a shell text, each as the words after the name of the program.
 fn of_shell(text: &str) -> Vec<Vec<String>> {
