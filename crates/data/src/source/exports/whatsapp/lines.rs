@@ -57,14 +57,22 @@ pub(super) fn head(line: &str, shape: Shape) -> Option<Head<'_>> {
     }
     let start = at.0;
     let one = at.number(4)?;
-    let separator = at.one_of(&['/', '.', '-'])?;
+    let separator = at.one_of(&['/', '.', '-', '年', '년'])?;
     at.spaces();
     let two = at.number(2)?;
-    at.letter(separator)?;
+    at.letter(match separator {
+        '年' => '月',
+        '년' => '월',
+        other => other,
+    })?;
     at.spaces();
     let three = at.number(4)?;
+    if matches!(separator, '年' | '년') {
+        at.one_of(&['日', '일'])?;
+    }
     let whole_date = &start[..start.len() - at.0.len()];
-    // Some languages end the date with a point or a comma, or put a word for "at the hour" behind it.
+    // Some languages end the date with a word, a point or a comma, or put a word for "at the hour" behind it.
+    at.0 = at.0.strip_prefix(" г.").unwrap_or(at.0);
     at.0 = at.0.strip_prefix('.').unwrap_or(at.0);
     at.0 = at.0.strip_prefix([',', '،', '、']).unwrap_or(at.0);
     at.spaces();
@@ -74,7 +82,13 @@ pub(super) fn head(line: &str, shape: Shape) -> Option<Head<'_>> {
     let before = at.half();
     at.spaces();
     let hour = at.number(2)?.value;
-    let between = at.one_of(&[':', '.'])?;
+    let between = match at.0.strip_prefix(" h ") {
+        Some(rest) => {
+            at.0 = rest;
+            'h'
+        }
+        None => at.one_of(&[':', '.'])?,
+    };
     let minute = at.number(2)?.value;
     let mut second = 0;
     if let Some(rest) = at.0.strip_prefix(between) {
@@ -85,7 +99,7 @@ pub(super) fn head(line: &str, shape: Shape) -> Option<Head<'_>> {
     at.spaces();
     let after = at.half();
     if after.is_none() {
-        at.0 = rest;
+        at.0 = rest.strip_prefix(" ч.").unwrap_or(rest);
     }
     match shape {
         Shape::Brackets => {
@@ -187,7 +201,7 @@ impl Cursor<'_> {
 
     /// A mark of the half of the day: `true` in the afternoon.
     fn half(&mut self) -> Option<bool> {
-        const HALVES: [(&str, bool); 14] = [
+        const HALVES: [(&str, bool); 23] = [
             ("am", false),
             ("pm", true),
             ("a.m.", false),
@@ -202,12 +216,21 @@ impl Cursor<'_> {
             ("오후", true),
             ("ص", false),
             ("م", true),
+            ("凌晨", false),
+            ("清晨", false),
+            ("早上", false),
+            ("中午", true),
+            ("晚上", true),
+            ("π.μ.", false),
+            ("μ.μ.", true),
+            ("e paradites", false),
+            ("e pasdites", true),
         ];
         // A few letters are enough, and these are few.
         let start: String = self
             .0
             .chars()
-            .take(5)
+            .take(11)
             .map(|letter| {
                 if is_space(letter) {
                     ' '
@@ -376,6 +399,31 @@ mod tests {
                 assert_eq!(head(line, shape), None, "{line}");
             }
         }
+    }
+
+    #[test]
+    fn dates_of_many_languages_are_read() {
+        let read = |line: &str, shape| {
+            let head = head(line, shape).unwrap_or_else(|| panic!("{line}"));
+            let [one, two, three] = head.date.map(|number| number.value);
+            (one, two, three, head.seconds / 60)
+        };
+        for (line, expected) in [
+            ("2024년 1월 15일 오후 9:05 - Ada: a", (2024, 1, 15, 21 * 60 + 5)),
+            ("2024年1月15日 上午9:05 - Ada: a", (2024, 1, 15, 9 * 60 + 5)),
+            ("2024/1/15 晚上9:05 - Ada: a", (2024, 1, 15, 21 * 60 + 5)),
+            ("2024/1/15 凌晨12:05 - Ada: a", (2024, 1, 15, 5)),
+            ("2024/1/15 中午12:05 - Ada: a", (2024, 1, 15, 12 * 60 + 5)),
+            ("15.01.24 г., 21:05 ч. - Ada: a", (15, 1, 24, 21 * 60 + 5)),
+            ("15/1/24, 9:05 μ.μ. - Ada: a", (15, 1, 24, 21 * 60 + 5)),
+            ("15/1/24, 9:05 π.μ. - Ada: a", (15, 1, 24, 9 * 60 + 5)),
+            ("15.1.24, 9:05 e pasdites - Ada: a", (15, 1, 24, 21 * 60 + 5)),
+            ("2024-01-15 21 h 05 - Ada: a", (2024, 1, 15, 21 * 60 + 5)),
+        ] {
+            assert_eq!(read(line, Shape::Dash), expected, "{line}");
+        }
+        assert_eq!(head("2024年1月15 9:05 - Ada: a", Shape::Dash), None);
+        assert_eq!(head("2024年1日15月 9:05 - Ada: a", Shape::Dash), None);
     }
 
     #[test]
