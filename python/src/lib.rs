@@ -9,6 +9,7 @@ mod buffer;
 mod calibrate;
 mod clip_report;
 mod closed;
+mod command;
 mod count;
 mod error;
 mod event;
@@ -73,6 +74,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     session::register(module)?;
     mechanism::register(module)?;
     sampler::register(module)?;
+    module.add_function(wrap_pyfunction!(command::_answer, module)?)?;
+    module.add_function(wrap_pyfunction!(command::_command, module)?)?;
     // Runs, data and sums.
     run_error::register(module)?;
     sum::register(module)?;
@@ -85,6 +88,9 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(run::_read_run, module)?)?;
     module.add_function(wrap_pyfunction!(run::_read_ledger, module)?)?;
     module.add_function(wrap_pyfunction!(run::_verify, module)?)?;
+    module.add_function(wrap_pyfunction!(run::_not_private, module)?)?;
+    module.add_function(wrap_pyfunction!(run::_pictures, module)?)?;
+    module.add_function(wrap_pyfunction!(run::_pretrain, module)?)?;
     module.add_function(wrap_pyfunction!(run::_report, module)?)?;
     module.add_function(wrap_pyfunction!(run::_export, module)?)?;
     module.add_function(wrap_pyfunction!(run::_publish, module)?)?;

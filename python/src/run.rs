@@ -12,6 +12,7 @@ use undertone_present::numbers::epsilon_delta;
 use undertone_report::ReportError;
 use undertone_report::story::Story;
 use undertone_run::export::{ExportOptions, Layout};
+use undertone_run::pretrain::{NOT_PRIVATE, PretrainFile, pretrain};
 use undertone_run::{RunError, RunFile, RunOptions, checkpoint};
 use undertone_run_directory::config::{Override, RunConfig};
 use undertone_run_directory::{files, manifest};
@@ -91,6 +92,40 @@ pub(crate) fn _train(
         Ok(()) => Ok(run_dir),
         Err(error) => Err(of_report(&error)),
     }
+}
+
+/// Pre-trains on public text, without privacy, and returns the run directory. `config` is a JSON table, whose relative paths start at `base`.
+#[pyfunction]
+pub(crate) fn _pretrain(
+    py: Python<'_>,
+    config: &str,
+    base: PathBuf,
+    out: PathBuf,
+    threads: Option<NonZeroUsize>,
+    resume: bool,
+    on_event: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PathBuf> {
+    let config = serde_json::from_str(config).map_err(|error| {
+        of_directory(&DirectoryError::Config {
+            message: error.to_string(),
+        })
+    })?;
+    let file = PretrainFile { config, base };
+    let done = watched(py, threads, on_event, move |watch, threads| {
+        let options = RunOptions { out, threads, resume };
+        pretrain(&file, &options, watch)
+    })?;
+    match (done.interrupt, done.result) {
+        (Some(interrupt), _) => Err(interrupt),
+        (None, Ok(summary)) => Ok(summary.run_dir),
+        (None, Err(error)) => Err(of_run(&error)),
+    }
+}
+
+/// The warning about a pre-training.
+#[pyfunction]
+pub(crate) fn _not_private() -> &'static str {
+    NOT_PRIVATE
 }
 
 /// The data of a run directory as JSON: configuration, start, rounds, evaluations, privacy report, the rows of its story, and whether the
@@ -183,6 +218,21 @@ pub(crate) fn _report(py: Python<'_>, path: PathBuf) -> PyResult<String> {
             .map_err(ReportError::from)
             .and_then(|run| undertone_report::html(&run));
         html.map_err(|error| of_report(&error))
+    })
+}
+
+/// The pictures of a run's report: names and SVG documents.
+#[pyfunction]
+pub(crate) fn _pictures(py: Python<'_>, path: PathBuf) -> PyResult<Vec<(&'static str, String)>> {
+    py.detach(|| {
+        let pictures = undertone_report::read(&path)
+            .map_err(ReportError::from)
+            .and_then(|run| undertone_report::plots(&run));
+        let pictures = pictures.map_err(|error| of_report(&error))?;
+        Ok(pictures
+            .into_iter()
+            .map(|picture| (picture.name, picture.svg))
+            .collect())
     })
 }
 

@@ -26,6 +26,11 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// Becomes `true` where the work is to stop.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        self.stop.clone()
+    }
+
     fn send(&self, kind: &'static str, record: Value) {
         // A caller that has gone away reads no events.
         let _ = self.events.send((kind, record));

@@ -1,5 +1,6 @@
 """Runs from Python are those of the command line, can be ended, and go on."""
 
+import csv
 import hashlib
 import json
 import os
@@ -12,9 +13,11 @@ import time
 
 import pytest
 import undertone_dp as udp
-from test_parity import binary
+from test_parity import binary, toml
 
 ROOT = pathlib.Path(__file__).parents[2]
+# A shell starts a background job with this signal ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 QUICKSTART = ROOT / "examples" / "quickstart.toml"
 TINY = {
     "name": "tiny",
@@ -212,8 +215,11 @@ SLOW = {
 def test_an_interrupt_ends_a_run_within_a_second_and_it_goes_on(tmp_path):
     whole = udp.train(SLOW, out=tmp_path / "whole")
     script = f"""
+import signal
 import time
 import undertone_dp as udp
+# A shell starts a background job with this signal ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 def show(event):
     if event.kind == "round" and event.record["round"] == 4:
         print("here", flush=True)
@@ -321,3 +327,85 @@ def test_a_report_escapes_and_tables_leave_for_other_libraries(tmp_path):
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     pytest.importorskip("pandas", reason="pandas is not installed")
     assert run.ledger.to_pandas()["round"].tolist() == [0, 1]
+
+
+def test_methods_of_a_run_give_the_documents_of_their_commands(tmp_path):
+    run = udp.train(TINY, out=tmp_path)
+    command = pathlib.Path(sys.executable).parent / "undertone"
+
+    def document(*words):
+        shown = subprocess.run([command, *words, "--json"], capture_output=True, text=True, check=True, timeout=100)
+        return json.loads(shown.stdout)
+
+    assert run.predict("ba", top=3) == document("predict", run.path, "ba", "--top", "3")
+    drawn = document("generate", run.path, "ba", "--tokens", "9", "--samples", "2", "--seed", "3")
+    assert run.generate("ba", tokens=9, samples=2, seed=3) == [text["text"] for text in drawn["texts"]]
+    assert len(run.generate(tokens=4)) == 1
+    measured = document("eval", run.path, "--split", "validation")
+    assert run.evaluate("validation") == measured
+    again = run.evaluate("validation", against=run)
+    assert again["top1"] == measured["top1"] and again["against"]["top1"]
+    assert run.personalize(users=5, epochs=1) == document("personalize", run.path, "--users", "5", "--epochs", "1")
+    assert "private" in str(run.story()) and "<table>" in run.story()._repr_html_()
+    picture = run.plot("train-loss")
+    assert picture.startswith("<svg") and picture._repr_svg_() == picture
+    with pytest.raises(ValueError, match="name: expected accuracy, .*, got 'loss'"):
+        run.plot("loss")
+    with pytest.raises(udp.RunError, match="--top") as refused:
+        run.predict("ba", top=0)
+    assert refused.value.kind == "command"
+
+
+def test_text_that_looks_like_an_option_is_text(tmp_path):
+    run = udp.train(TINY, out=tmp_path)
+    assert run.predict("--top=0", top=2) == run.predict("zz", top=2)
+    assert len(run.generate("-h", tokens=3)) == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="another signal")
+def test_an_interrupt_ends_a_measure(tmp_path):
+    run = udp.train({**TINY, "data": {"source": {"kind": "synthetic", "users": 20000, "words": 60}}, "rounds": 1}, out=tmp_path)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        while time.monotonic() < started + 100:
+            run.evaluate()
+    assert len(run.predict("ba")) == 5
+
+
+def test_tracked_figures_are_those_of_the_metrics(tmp_path):
+    from undertone_dp import track
+
+    with pytest.warns(UserWarning, match="exact statistics of people"):
+        receiver = track.Csv(tmp_path / "figures")
+    run = udp.train(TINY, out=tmp_path, progress=receiver)
+    with open(tmp_path / "figures/rounds.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["round"]) for row in rows] == run.metrics.column("round")
+    assert [float(row["train_loss"]) for row in rows] == run.metrics.column("train_loss")
+    with open(tmp_path / "figures/evaluations.csv", newline="") as file:
+        measured = list(csv.DictReader(file))
+    assert [int(row["round"]) for row in measured] == run.evaluations.column("round")
+    assert all(0 <= float(row["top1"]) <= 1 for row in measured)
+
+
+def test_a_public_start_is_that_of_the_command(tmp_path):
+    settings = {
+        "name": "public",
+        "steps": 6,
+        "seed": 1,
+        "data": {"source": {"kind": "synthetic", "users": 60, "words": 40}},
+        "model": {"family": "dplm", "embed": 4, "hidden": 4},
+        "training": {"batch_size": 8, "learning_rate": 0.1},
+    }
+    with pytest.warns(UserWarning, match="NOT private"):
+        folder = udp.pretrain(settings, out=tmp_path, overrides={"steps": 5})
+    file = tmp_path / "public.toml"
+    file.write_text("\n".join(f"{key} = {toml(value)}" for key, value in settings.items()))
+    command = pathlib.Path(sys.executable).parent / "undertone"
+    words = [command, "pretrain", file, "--out", tmp_path / "by-command", "--set", "steps=5"]
+    subprocess.run(words, check=True, capture_output=True, timeout=100)
+    model = "model.safetensors"
+    assert (folder / model).read_bytes() == (tmp_path / "by-command/public" / model).read_bytes()
+    with pytest.raises(udp.ConfigError), pytest.warns(UserWarning):
+        udp.pretrain({**settings, "stepz": 3}, out=tmp_path)

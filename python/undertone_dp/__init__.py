@@ -62,7 +62,7 @@ from undertone_dp._native import (
     Table,
     clip,
 )
-from undertone_dp._run import Check, Progress, Run, RunGuarantee, Verification, train
+from undertone_dp._run import Check, Picture, Progress, Run, RunGuarantee, Story, Verification, pretrain, train
 
 __all__ = [
     "Accountant",
@@ -114,14 +114,17 @@ __all__ = [
     "Corpus",
     "DataError",
     "ParamLayout",
+    "Picture",
     "Progress",
     "Run",
     "RunError",
     "RunGuarantee",
     "SecAggError",
+    "Story",
     "Table",
     "Verification",
     "clip",
+    "pretrain",
     "secagg",
     "train",
 ]

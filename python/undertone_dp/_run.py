@@ -7,7 +7,7 @@ import os
 import sys
 import tomllib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -305,6 +305,69 @@ class Run:
             warnings.warn(f"the guarantee does not cover the model: {obstacle}", stacklevel=2)
         return Path(folder)
 
+    def predict(self, text: str, *, top: int = 5) -> list[dict[str, Any]]:
+        """The likeliest next words after a text, each with its probability, as `undertone predict` shows them. The last word counts as complete."""
+        return _answer("predict", self._path, f"--top={top}", "--", text)
+
+    def generate(
+        self,
+        text: str = "",
+        *,
+        tokens: int = 64,
+        samples: int = 1,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+    ) -> list[str]:
+        """Continuations of a text, as `undertone generate` draws them."""
+        words = [f"--tokens={tokens}", f"--samples={samples}", f"--temperature={temperature}", f"--top-p={top_p}"]
+        words += [f"--{name}={value}" for name, value in (("top-k", top_k), ("seed", seed)) if value is not None]
+        words += [f"--stop={end}" for end in stop]
+        answer = _answer("generate", self._path, *words, "--", *([text] if text else []))
+        return [generated["text"] for generated in answer["texts"]]
+
+    def evaluate(
+        self, split: Literal["validation", "test"] = "test", *, against: Run | str | os.PathLike[str] | None = None
+    ) -> dict[str, Any]:
+        """The accuracy of the final model on held-out users, as `undertone eval` measures it. These are exact statistics of people.
+
+        With another run, `against` in the answer has the difference, paired over users.
+        """
+        other = against.path if isinstance(against, Run) else against
+        return _answer("eval", self._path, f"--split={split}", *([] if other is None else ["--against", other]))
+
+    def personalize(
+        self,
+        split: Literal["validation", "test"] = "test",
+        *,
+        users: int | None = None,
+        epochs: int = 4,
+        learning_rate: float = 0.02,
+        batch_size: int = 8,
+    ) -> dict[str, Any]:
+        """The gain of training the model on half of each held-out user's text, as `undertone personalize` measures it.
+
+        The guarantee does not cover personalised models, nor these figures: they are exact statistics of people.
+        """
+        words = [f"--split={split}", f"--epochs={epochs}", f"--learning-rate={learning_rate}", f"--batch-size={batch_size}"]
+        words += [] if users is None else [f"--users={users}"]
+        return _answer("personalize", self._path, *words)
+
+    def story(self) -> Story | None:
+        """The rows of the result and the sentences about it; None before the first evaluation. These are exact statistics of people."""
+        story = self._data["story"]
+        return Story(story["rows"], story["sentences"]) if story else None
+
+    def plot(self, name: str = "accuracy") -> Picture:
+        """A picture of the run's report by its name. A notebook shows it. These are exact statistics of people."""
+        pictures = dict(_native._pictures(self._path))
+        if name not in pictures:
+            known = ", ".join(pictures) or "a picture of a run that has begun"
+            raise ValueError(f"name: expected {known}, got {name!r}")
+        return Picture(pictures[name])
+
     def publish(self, folder: str | os.PathLike[str]) -> Path:
         """Copies the release of the finished run into a new folder for strangers, as `undertone publish` does.
 
@@ -322,16 +385,54 @@ class Run:
                 facts.append((name.replace("_", " "), str(guarantee)))
         facts += [("warning", warning) for warning in self.warnings]
         rows = "".join(f"<tr><th>{_escape(name)}</th><td>{_escape(value)}</td></tr>" for name, value in facts)
-        return f"{self._story()}<table>{rows}</table>"
+        story = self.story()
+        return f"{story._repr_html_() if story else ''}<table>{rows}</table>"
 
-    def _story(self) -> str:
-        """The rows of the run as HTML: commonest word, start, private, and without privacy. These are exact statistics of people."""
-        story = self._data["story"]
-        if story is None:
-            return ""
-        rows = "".join(f"<tr>{''.join(f'<td>{_escape(cell)}</td>' for cell in row)}</tr>" for row in story["rows"])
-        sentences = "".join(f"<p>{_escape(sentence)}</p>" for sentence in story["sentences"])
+
+@dataclass(frozen=True)
+class Story:
+    """The result of a run: the commonest word, the start, the private model, and the same without privacy, with what the rows say.
+
+    >>> import undertone_dp as udp
+    >>> print(udp.Story([["private", "27.4 %", "48.7", "epsilon 4"]], ["The model learnt."]))
+    private  27.4 %  48.7  epsilon 4
+    The model learnt.
+    """
+
+    rows: list[list[str]]
+    """The name, the top-1 accuracy, the perplexity and the guarantee of each model."""
+    sentences: list[str]
+    """The verdict."""
+
+    def __str__(self) -> str:
+        widths = [max(map(len, column)) for column in zip(*self.rows, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in self.rows]
+        return "\n".join(lines + self.sentences)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr>{''.join(f'<td>{_escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
+        sentences = "".join(f"<p>{_escape(sentence)}</p>" for sentence in self.sentences)
         return f"<table><tr><th></th><th>keyboard top-1</th><th>perplexity</th><th></th></tr>{rows}</table>{sentences}"
+
+
+class Picture(str):
+    """A picture as SVG text, which a notebook draws.
+
+    >>> import undertone_dp as udp
+    >>> udp.Picture("<svg></svg>")._repr_svg_()
+    '<svg></svg>'
+    """
+
+    def _repr_svg_(self) -> str:
+        return str(self)
+
+
+def _answer(*words: str | os.PathLike[str]) -> Any:
+    """The JSON document of a command, whose warnings become those of Python."""
+    document, said = _native._answer([os.fspath(word) for word in words])
+    for warning in said:
+        warnings.warn(warning, stacklevel=3)
+    return json.loads(document)
 
 
 def _share(metrics: Mapping[str, Any]) -> str:
@@ -394,19 +495,52 @@ def train(
             settings["data"] = corpus.settings
         kind, content = form(settings)
     changes = json.dumps({key: plain(value, key) for key, value in overrides.items()})
-    on_event: Callable[[str, str], object] | None = None
+    native = None if corpus is None else corpus._native
+    path = _native._train(kind, content, changes, Path(out), threads, resume, native, _delivery(progress))
+    return Run(path)
+
+
+def pretrain(
+    config: Mapping[str, Any] | str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] = "runs",
+    overrides: Mapping[str, object] = {},
+    threads: int | None = None,
+    resume: bool = False,
+    progress: Callable[[Progress], object] | bool = False,
+) -> Path:
+    """Trains a start on public text, without privacy, and returns its run directory. The files are those of `undertone pretrain`.
+
+    `config` has the keys of the file of that command, as in `train`. The key `initial_model` of a private run names `model.safetensors` of
+    the directory.
+
+    >>> import tempfile, warnings
+    >>> import undertone_dp as udp
+    >>> warnings.simplefilter("ignore")
+    >>> folder = udp.pretrain({
+    ...     "name": "public", "steps": 3, "data": {"source": {"kind": "synthetic", "users": 40, "words": 40}},
+    ...     "model": {"family": "dplm", "embed": 4, "hidden": 4}, "training": {"batch_size": 8, "learning_rate": 0.1},
+    ... }, out=tempfile.mkdtemp())
+    >>> (folder / "model.safetensors").is_file()
+    True
+    """
+    warnings.warn(_native._not_private(), stacklevel=2)
+    kind, content = form(config)
+    base = Path(content).parent if kind == "file" else Path(".")
+    settings = json.dumps(as_mapping(config, overrides))
+    return Path(_native._pretrain(settings, base, Path(out), threads, resume, _delivery(progress)))
+
+
+def _delivery(progress: Callable[[Progress], object] | bool) -> Callable[[Any, str], object] | None:
+    """The receiver of events that `progress` asks for."""
     if callable(progress):
         callback = progress
 
         def deliver(kind: Any, record: str) -> object:
             return callback(Progress(kind, json.loads(record)))
 
-        on_event = deliver
-    elif progress:
-        on_event = _Bar()
-    native = None if corpus is None else corpus._native
-    path = _native._train(kind, content, changes, Path(out), threads, resume, native, on_event)
-    return Run(path)
+        return deliver
+    return _Bar() if progress else None
 
 
 class _Bar:

@@ -17,10 +17,11 @@ from ._gpu import Audit, GpuSum
 from ._kept import equal
 from ._native import ClipReport, Released, Round, Sampler, Session
 from ._parameters import Parameters
+from ._recurrent import WordModel, load
 from ._run import Run
 from ._untrained import Untrained
 
-__all__ = ["BatchSampler", "PrivateOptimizer", "allow_empty"]
+__all__ = ["BatchSampler", "PrivateOptimizer", "WordModel", "allow_empty", "load"]
 
 
 class BatchSampler(_TorchSampler[list[int]]):

@@ -31,6 +31,7 @@ pub(crate) mod lacking;
 pub(crate) mod mechanism;
 pub(crate) mod personalize;
 pub(crate) mod plan;
+pub(crate) mod planner;
 pub(crate) mod predict;
 pub(crate) mod pretrain;
 pub(crate) mod publish;

@@ -10,7 +10,15 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Start here", &["init", "train", "predict", "report", "verify"]),
     (
         "Before training",
-        &["data", "account", "plan", "mechanism", "simulate", "advise"],
+        &[
+            "data",
+            "account",
+            "plan",
+            "planner",
+            "mechanism",
+            "simulate",
+            "advise",
+        ],
     ),
     (
         "A finished run",
@@ -27,15 +35,18 @@ const GROUPS: [(&str, &[&str]); 6] = [
 /// Command lines that a reader can copy, each with what it does.
 const EXAMPLES: [(&str, &str); 4] = [
     (
-        "undertone train examples/quickstart.toml",
-        "train a first private model, in about a minute",
+        "undertone init --example",
+        "write a first run file, which needs no text of yours",
     ),
-    ("undertone init", "write a run file for a text of your own"),
-    ("undertone predict runs/quickstart", "try the model as a keyboard"),
+    (
+        "undertone train quickstart.toml",
+        "train a first private model, in about ten seconds",
+    ),
     (
         "undertone verify runs/quickstart",
         "check the claims of the run from its files",
     ),
+    ("undertone init", "write a run file for a text of your own"),
 ];
 
 /// Columns of the help on a wide terminal and in a pipe, as clap has them.

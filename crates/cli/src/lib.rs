@@ -1,27 +1,37 @@
-//! `undertone`: train language models with user-level differential privacy, and everything around it.
+#![doc = include_str!("../README.md")]
 //!
-//! This binary is glue: every command reads its arguments, calls a library crate and shows the result.
+//! # Map
+//!
+//! | item | what it does |
+//! |---|---|
+//! | [`run`] | runs a command line, for the program `undertone` and for the Python package |
+//! | [`answer`], [`Answer`] | a command line with the JSON document that it prints, for the Python package |
 
 // Only a server reads its files again.
 #![cfg_attr(not(feature = "service"), allow(dead_code))]
 
+mod asked;
+mod browser;
 mod commands;
 mod help;
 mod log;
 mod output;
 mod signals;
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub use asked::Answer;
 #[cfg(feature = "service")]
 use commands::service;
 use commands::stopped::Stopped;
 use commands::{
-    advise, audit, data, eval, export, generate, init, lacking, mechanism, personalize, plan, predict,
-    pretrain, publish, report, shell, simulate, sweep, train, verify,
+    advise, audit, data, eval, export, generate, init, lacking, mechanism, personalize, plan, planner,
+    predict, pretrain, publish, report, shell, simulate, stopped, sweep, train, verify,
 };
 use output::Output;
 use undertone_planner::account::AccountArgs;
@@ -99,6 +109,10 @@ enum Command {
     /// scaling both together keeps utility. With --kinds, matrices are optimised for the given run and compared at equal privacy. The
     /// guarantees hold under zero-out, if the timers of the devices enforce the separation. They assume no sampling.
     Plan(Box<plan::PlanCommand>),
+    /// Write the planner: one page that answers questions about privacy in a browser, without a server.
+    ///
+    /// The page has the accountant of this program in it. Nothing that is typed into it leaves the browser.
+    Planner(planner::PlannerArgs),
     /// Recommend example-level or user-level sampling for a private run, with group size, cohort and noise.
     Advise(advise::AdviseArgs),
     /// Plan and run audits: what an attack of a stated kind and size can show of a run.
@@ -143,15 +157,30 @@ enum Command {
 }
 
 /// Reads the command line.
-fn read_arguments() -> Result<Arguments, clap::Error> {
+fn read_arguments(words: &[OsString]) -> Result<Arguments, clap::Error> {
     let mut program = help::grouped(Arguments::command());
-    let mut found = program.try_get_matches_from_mut(std::env::args_os())?;
+    let mut found = program.try_get_matches_from_mut(words)?;
     Arguments::from_arg_matches_mut(&mut found).map_err(|error| error.format(&mut program))
 }
 
-fn main() -> ExitCode {
+/// Runs a command line, whose first word is the name of the program, and returns the exit status of the process.
+///
+/// The command prints its result, or its error. It may handle signals of the process, and it keeps what it has started, such as the threads
+/// of a server, until it returns.
+///
+/// # Example
+/// ```
+/// let words = ["undertone", "account", "gaussian", "--rounds", "1", "--noise-multiplier", "1", "--delta", "1e-6"];
+/// assert_eq!(undertone_cli::run(words.map(Into::into)), 0);
+/// ```
+pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     signals::report_full_files();
-    let arguments = read_arguments().unwrap_or_else(|error| lacking::explained(error).exit());
+    let words: Vec<OsString> = words.into_iter().collect();
+    let arguments = match read_arguments(&words) {
+        Ok(arguments) => arguments,
+        Err(error) => return output::of_arguments(&lacking::explained(error)),
+    };
+    stopped::remember(words);
     #[cfg(feature = "service")]
     let serves = match &arguments.command {
         Command::Service(command) => command.prepare(),
@@ -162,43 +191,72 @@ fn main() -> ExitCode {
     // A server whose standard error is collected writes events that programs read.
     log::start(serves && !std::io::stderr().is_terminal());
     let output = Output { json: arguments.json };
-    let result = match arguments.command {
-        Command::Init(args) => init::run(&args, &output),
-        Command::Train(args) => train::run(args, &output),
-        Command::Pretrain(args) => pretrain::run(args, &output),
-        Command::Sweep(args) => sweep::run(&args, &output),
-        Command::Eval(args) => eval::run(&args, &output),
-        Command::Export(args) => export::run(&args, &output),
-        Command::Predict(args) => predict::run(&args, &output),
-        Command::Generate(args) => generate::run(&args, &output),
-        Command::Personalize(args) => personalize::run(&args, &output),
-        Command::Account(args) => args.answer().and_then(|shown| output.print_shown(&shown)),
-        Command::Plan(args) => plan::run(&args, &output),
-        Command::Advise(args) => advise::run(&args, &output),
-        Command::Audit(args) => audit::run(&args, &output),
-        Command::Simulate(args) => simulate::run(&args, &output),
-        Command::Mechanism(args) => mechanism::run(args, &output),
-        Command::Data(args) => data::run(*args, &output),
-        Command::Report(args) => report::run(args, &output),
-        Command::Verify(args) => verify::run(&args, &output),
-        Command::Publish(args) => publish::run(&args, &output),
-        #[cfg(feature = "service")]
-        Command::Service(command) => command.run(&output),
-        Command::Completions(args) => shell::completions(&args, Arguments::command(), &output),
-        Command::Manual(args) => shell::manual(&args, Arguments::command(), &output),
-    };
+    let result = perform(arguments.command, &output);
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) if error.is::<Stopped>() => {
             output.stopped(&error);
-            ExitCode::from(signals::status())
+            signals::status()
         }
         Err(error) => {
             output.error(&error);
             match error.is::<audit::Contradicted>() {
-                true => ExitCode::from(3),
-                false => ExitCode::FAILURE,
+                true => 3,
+                false => 1,
             }
         }
+    }
+}
+
+/// Runs a command line without its first word, and returns the JSON document that it prints with `--json`. Nothing is printed, no signal is
+/// handled, and the work uses the threads of the caller. `stop` becomes `true` where the work is to end early: commands that can end in
+/// order look at it.
+///
+/// # Errors
+/// The sentence that the program would print.
+///
+/// # Example
+/// ```
+/// let words = ["account", "gaussian", "--rounds", "1", "--noise-multiplier", "1", "--delta", "1e-6"];
+/// let answer = undertone_cli::answer(words.map(Into::into), Default::default()).unwrap();
+/// assert!(answer.document.contains("\"epsilon\": "));
+/// assert_eq!(undertone_cli::answer(["quote".into()], Default::default()).is_err(), true);
+/// ```
+pub fn answer(words: impl IntoIterator<Item = OsString>, stop: Arc<AtomicBool>) -> Result<Answer, String> {
+    let words = ["undertone".into(), "--json".into()].into_iter().chain(words);
+    let words: Vec<OsString> = words.collect();
+    let arguments = read_arguments(&words).map_err(|error| lacking::explained(error).to_string())?;
+    let output = Output { json: true };
+    let answered = asked::answer(stop, || perform(arguments.command, &output));
+    answered.map_err(|error| output::message(&error))
+}
+
+/// Runs a command.
+fn perform(command: Command, output: &Output) -> anyhow::Result<()> {
+    match command {
+        Command::Init(args) => init::run(&args, output),
+        Command::Train(args) => train::run(args, output),
+        Command::Pretrain(args) => pretrain::run(args, output),
+        Command::Sweep(args) => sweep::run(&args, output),
+        Command::Eval(args) => eval::run(&args, output),
+        Command::Export(args) => export::run(&args, output),
+        Command::Predict(args) => predict::run(&args, output),
+        Command::Generate(args) => generate::run(&args, output),
+        Command::Personalize(args) => personalize::run(&args, output),
+        Command::Account(args) => args.answer().and_then(|shown| output.print_shown(&shown)),
+        Command::Plan(args) => plan::run(&args, output),
+        Command::Planner(args) => planner::run(&args, output),
+        Command::Advise(args) => advise::run(&args, output),
+        Command::Audit(args) => audit::run(&args, output),
+        Command::Simulate(args) => simulate::run(&args, output),
+        Command::Mechanism(args) => mechanism::run(args, output),
+        Command::Data(args) => data::run(*args, output),
+        Command::Report(args) => report::run(args, output),
+        Command::Verify(args) => verify::run(&args, output),
+        Command::Publish(args) => publish::run(&args, output),
+        #[cfg(feature = "service")]
+        Command::Service(command) => command.run(output),
+        Command::Completions(args) => shell::completions(&args, Arguments::command(), output),
+        Command::Manual(args) => shell::manual(&args, Arguments::command(), output),
     }
 }

@@ -15,6 +15,8 @@ use undertone_planner::Shown;
 pub(crate) use undertone_present::table::facts;
 use undertone_present::terminal;
 
+use crate::asked;
+
 /// The form of results that the caller asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
@@ -80,6 +82,9 @@ impl Output {
 
     /// Prints a warning on standard error, also beside JSON.
     pub(crate) fn warn(&self, warning: &str) {
+        if asked::warn(warning) {
+            return;
+        }
         eprintln!("warning: {}", terminal::line(warning));
     }
 
@@ -92,14 +97,7 @@ impl Output {
 
     /// Prints an error with its causes on standard error, in one line; as JSON where asked for.
     pub(crate) fn error(&self, error: &anyhow::Error) {
-        let mut message = error.to_string();
-        for cause in error.chain().skip(1) {
-            let cause = cause.to_string();
-            // Libraries put their source into their own message; say nothing twice.
-            if !message.contains(&cause) {
-                message = format!("{message}: {cause}");
-            }
-        }
+        let message = message(error);
         if self.json {
             let message = terminal::shortened(&message).unwrap_or(message);
             let document = serde_json::json!({ "error": message }).to_string();
@@ -171,7 +169,30 @@ impl Output {
     }
 }
 
+/// Prints the error of a command line, or the help that it asks for, and returns the exit status.
+pub(crate) fn of_arguments(error: &clap::Error) -> u8 {
+    // Where nothing can be printed, the status alone says it.
+    let _ = error.print();
+    u8::try_from(error.exit_code()).unwrap_or(2)
+}
+
+/// An error with its causes.
+pub(crate) fn message(error: &anyhow::Error) -> String {
+    let mut message = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        // Libraries put their source into their own message; say nothing twice.
+        if !message.contains(&cause) {
+            message = format!("{message}: {cause}");
+        }
+    }
+    message
+}
+
 fn write_out(text: &str) -> anyhow::Result<()> {
+    if asked::keep(text) {
+        return Ok(());
+    }
     match writeln!(std::io::stdout().lock(), "{text}") {
         // A closed pipe (`undertone ... | head`) is not an error.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+use crate::asked;
+
 /// Lets writing beyond a limit on file sizes (`ulimit -f`) fail with an error, as on a full disk, instead of ending the
 /// process: the error names the file, and what was not finished is removed.
 pub(crate) fn report_full_files() {
@@ -17,6 +19,10 @@ static STOP: AtomicI32 = AtomicI32::new(0);
 
 /// Lets the first SIGTERM or Ctrl-C ask for an end in order, and the second one end the process at once.
 pub(crate) fn end_in_order() {
+    // Signals are those of the program that asks.
+    if asked::is_on() {
+        return;
+    }
     #[cfg(unix)]
     // SAFETY: the handler only stores into an atomic and calls `signal`, both of which POSIX allows in a handler.
     unsafe {
@@ -68,9 +74,9 @@ pub(crate) fn asked_to_reload() -> bool {
     RELOAD.swap(false, Ordering::AcqRel)
 }
 
-/// `true` once a signal has asked for an end; only after [`end_in_order`].
+/// `true` once a signal, or the reader of an answer, has asked for an end; a signal only after [`end_in_order`].
 pub(crate) fn asked_to_end() -> bool {
-    STOP.load(Ordering::Acquire) != 0
+    STOP.load(Ordering::Acquire) != 0 || asked::stops()
 }
 
 /// The exit status of a process that a signal has ended in order, as shells count it: 130 after Ctrl-C.

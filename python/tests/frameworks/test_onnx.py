@@ -84,6 +84,37 @@ def test_onnxruntime_predicts_as_the_program_does(name, tmp_path):
         np.testing.assert_allclose(logits - logits.mean(), expected - expected.mean(), atol=1e-5)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_the_module_of_torch_computes_the_exported_graph(name, tmp_path):
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    import undertone_dp.torch
+
+    run = udp.train(settings(MODELS[name]), out=tmp_path)
+    folder = run.export(tmp_path / "onnx", layout="onnx")
+    about = json.loads((folder / "model.json").read_text())
+    session = runtime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    module = udp.torch.load(run)
+    assert module.words == (folder / about["words"]).read_text().splitlines()
+    draw = np.random.default_rng(3)
+    start = np.zeros([1, 4, about["state"]["shape"][2]], np.float32)
+    for _ in range(TEXTS // 4):
+        tokens = draw.integers(0, about["ids"], [draw.integers(1, 13), 4])
+        expected, hidden, cell = session.run(None, {"tokens": tokens, "hidden": start, "cell": start})
+        with torch.no_grad():
+            logits, state = module(torch.from_numpy(tokens))
+            np.testing.assert_allclose(logits, expected, atol=1e-5)
+            np.testing.assert_allclose(torch.stack(state), np.stack([hidden[0], cell[0]]), atol=1e-5)
+            # A step at a time gives the same.
+            stepped, carried = [], None
+            for row in torch.from_numpy(tokens):
+                one, carried = module(row[None], carried)
+                stepped.append(one[0])
+            np.testing.assert_allclose(torch.stack(stepped), logits, atol=1e-6)
+    module(torch.from_numpy(tokens))[0].sum().backward()
+    assert all(parameter.grad is not None for parameter in module.parameters())
+
+
 def test_the_example_of_the_page_runs(tmp_path, monkeypatch, capsys):
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     monkeypatch.chdir(tmp_path)

@@ -8,7 +8,7 @@ use syn::visit::{self, Visit};
 use crate::source::{Finding, Source};
 
 /// Max number of words of `README.md`.
-pub const README_WORDS: usize = 600;
+pub const README_WORDS: usize = 450;
 
 /// Max number of words of `ARCHITECTURE.md`.
 pub const ARCHITECTURE_WORDS: usize = 2000;

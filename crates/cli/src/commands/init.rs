@@ -3,6 +3,7 @@
 mod ask;
 mod choice;
 mod corpus;
+mod example;
 mod start;
 mod text;
 
@@ -25,9 +26,17 @@ const MAX_EPSILON: f64 = 20.0;
 /// Arguments of `undertone init`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InitArgs {
-    /// Write the run file to this path.
-    #[arg(default_value = "run.toml")]
-    file: PathBuf,
+    /// Write the run file to this path [default: run.toml, or NAME.toml with --example].
+    file: Option<PathBuf>,
+    /// Write a run file on text that a documented process draws, which needs no text of yours [default name: quickstart].
+    #[arg(
+        long,
+        value_name = "NAME",
+        num_args = 0..=1,
+        default_missing_value = "quickstart",
+        conflicts_with_all = ["corpus", "user_column", "text_column", "users", "epsilon", "delta", "minutes", "public", "start", "words"]
+    )]
+    example: Option<String>,
     #[command(flatten)]
     corpus: CorpusArgs,
     /// State the number of users of the corpus, which `undertone data stats` counts. It must be public: the run treats it so.
@@ -102,6 +111,10 @@ struct Document<'a> {
 
 /// Asks for what is missing, chooses, and writes the files.
 pub(crate) fn run(args: &InitArgs, output: &Output) -> anyhow::Result<()> {
+    if let Some(name) = &args.example {
+        return example::write(name, args.file.clone(), args.force, output);
+    }
+    let file = args.file.as_deref().unwrap_or(Path::new("run.toml"));
     let stdin = std::io::stdin();
     let mut lines = stdin.lock();
     let terminal = (stdin.is_terminal() && output.is_read()).then_some(&mut lines as &mut dyn BufRead);
@@ -136,9 +149,9 @@ pub(crate) fn run(args: &InitArgs, output: &Output) -> anyhow::Result<()> {
     questions.finish()?;
     let delta = args.delta.unwrap_or_else(|| default_delta(users));
     check_delta(users, delta)?;
-    let folder = args.file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let start_file = matches!(begin, Begin::Public(_)).then(|| args.file.with_file_name("start.toml"));
-    for file in start_file.iter().chain([&args.file]) {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let start_file = matches!(begin, Begin::Public(_)).then(|| file.with_file_name("start.toml"));
+    for file in start_file.iter().map(PathBuf::as_path).chain([file]) {
         ensure!(
             args.force || !file.exists(),
             "{} already exists; give --force to replace it",
@@ -158,7 +171,7 @@ pub(crate) fn run(args: &InitArgs, output: &Output) -> anyhow::Result<()> {
     };
     let path = placed_text(&corpus.path, folder)?;
     let facts = Facts {
-        name: name_of(&args.file)?,
+        name: name_of(file)?,
         corpus: Corpus { path, ..corpus },
         users,
         epsilon,
@@ -176,13 +189,13 @@ pub(crate) fn run(args: &InitArgs, output: &Output) -> anyhow::Result<()> {
     if let (Some(file), Some(text)) = (&start_file, &facts.start.pretraining) {
         write(file, text)?;
     }
-    write(&args.file, &text::run_file(&facts, &choice))?;
+    write(file, &text::run_file(&facts, &choice))?;
     let pretrain = start_file
         .iter()
         .map(|file| format!("undertone pretrain {}", file.display()));
-    let train = format!("undertone train {}", args.file.display());
+    let train = format!("undertone train {}", file.display());
     let document = Document {
-        file: &args.file,
+        file,
         start_file: start_file.as_deref(),
         facts: &facts,
         choice: &choice,

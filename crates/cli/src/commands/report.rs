@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::browser;
 use crate::output::{Output, facts};
 
 /// Arguments of `undertone report`.
@@ -12,6 +13,9 @@ pub(crate) struct ReportArgs {
     /// Write `registry.json`, the record of the run for a public registry of deployments. This TOML file states what no run can know.
     #[arg(long, value_name = "FACTS")]
     registry: Option<PathBuf>,
+    /// Open the page in a browser.
+    #[arg(long, conflicts_with = "registry")]
+    open: bool,
 }
 
 /// The document that `--json` prints.
@@ -28,7 +32,7 @@ struct Report<'a> {
 
 /// Makes the report of a run again and shows its summary.
 pub(crate) fn run(args: ReportArgs, output: &Output) -> anyhow::Result<()> {
-    let ReportArgs { run, registry } = args;
+    let ReportArgs { run, registry, open } = args;
     if let Some(facts_file) = registry {
         let record = undertone_report::registry(&run, &facts_file)?;
         return output.show(&record, || {
@@ -41,6 +45,9 @@ pub(crate) fn run(args: ReportArgs, output: &Output) -> anyhow::Result<()> {
     let data = undertone_run_directory::read::read(&run)?;
     undertone_report::write(&run)?;
     let page = run.join("report.html");
+    if open {
+        browser::open(&page, output);
+    }
     if output.json {
         return output.print_json(&Report {
             run: &data.start.run,

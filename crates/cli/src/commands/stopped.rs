@@ -1,5 +1,8 @@
 //! Commands that Ctrl-C or SIGTERM has ended in order.
 
+use std::ffi::OsString;
+use std::sync::{Mutex, PoisonError};
+
 use undertone_data::DataError;
 use undertone_run::{Observer, RunError};
 
@@ -44,21 +47,31 @@ pub(crate) fn kept(unit: &str, rounds: Option<(u64, u64)>) -> String {
     }
 }
 
-/// The command line of this process as a shell reads it. `flag` is added where it is missing.
-pub(crate) fn same_again(flag: Option<&str>) -> String {
-    let given = std::env::args_os()
-        .skip(1)
-        .map(|word| word.to_string_lossy().into_owned());
-    again(given.collect(), flag)
+/// The words of the command line that runs.
+static GIVEN: Mutex<Vec<OsString>> = Mutex::new(Vec::new());
+
+/// Keeps the words of the command line, for a sentence that says how to go on.
+pub(crate) fn remember(words: Vec<OsString>) {
+    *GIVEN.lock().unwrap_or_else(PoisonError::into_inner) = words;
 }
 
-/// The command line that trains the run of this process without privacy.
+/// The words behind the name of the program.
+fn given() -> Vec<String> {
+    let words = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let behind = words.iter().skip(1);
+    behind.map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// The command line as a shell reads it. `flag` is added where it is missing.
+pub(crate) fn same_again(flag: Option<&str>) -> String {
+    again(given(), flag)
+}
+
+/// The command line that trains the same run without privacy.
 pub(crate) fn without_privacy() -> String {
-    let given = std::env::args_os()
-        .skip(1)
-        .map(|word| word.to_string_lossy().into_owned());
-    let kept = given.filter(|word| !["--resume", "--json"].contains(&word.as_str()));
-    again(kept.collect(), Some("--without-privacy"))
+    let mut kept = given();
+    kept.retain(|word| !["--resume", "--json"].contains(&word.as_str()));
+    again(kept, Some("--without-privacy"))
 }
 
 fn again(mut words: Vec<String>, flag: Option<&str>) -> String {

@@ -18,6 +18,7 @@ use undertone_run_directory::config::Override;
 use undertone_run_directory::metrics::Metrics;
 
 use super::stopped::{self, Stopped};
+use crate::asked;
 use crate::output::{Output, facts, value};
 use crate::signals;
 pub(super) use progress::Progress;
@@ -155,8 +156,12 @@ pub(super) fn threads(asked: Option<NonZeroUsize>) -> usize {
 }
 
 /// Starts the threads of this process and returns their number: those asked for, or as many as there are cores.
-pub(super) fn start_threads(asked: Option<NonZeroUsize>) -> anyhow::Result<usize> {
-    let threads = threads(asked);
+pub(super) fn start_threads(number: Option<NonZeroUsize>) -> anyhow::Result<usize> {
+    let threads = threads(number);
+    if asked::is_on() {
+        // Those of the caller are there.
+        return Ok(rayon::current_num_threads());
+    }
     // Sums and noise run on the same cores as the users do.
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)

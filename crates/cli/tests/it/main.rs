@@ -20,6 +20,7 @@ mod eval;
 mod examples;
 mod export;
 mod federated;
+mod first_steps;
 mod ftrl;
 mod init;
 mod initial_model;

@@ -13,7 +13,7 @@ use undertone_settings::Algorithm;
 /// A run of a smaller reach gets a warning.
 ///
 /// Reach compares the noise with updates that are all as long as the clip norm and all point one way, in every round. Real
-/// updates do neither, so that a reach above 1 is not enough. Measured: `examples/quickstart.toml` (59,008 parameters, 400
+/// updates do neither, so that a reach above 1 is not enough. Measured: the synthetic population with 1,000 words (59,008 parameters, 400
 /// rounds, 16,001 users, always the commonest word 4.4 %) with 20 users per round ends at a top-1 accuracy of 0.1 % at epsilon
 /// 0.5 (reach 2.3) and of 5.9 % at epsilon 4 (reach 3.5); 40 users at epsilon 0.5 give 6.9 % (3.9), 50 users at epsilon 2
 /// give 7.8 % (6.1). On commit messages (`lab/notebooks/dplm-commits.md`, 80 rounds, commonest word 5.1 %) the

@@ -260,6 +260,30 @@ fn published_crates_say_what_a_registry_shows() {
     }
 }
 
+/// `cargo binstall` takes the program from the archive of a release.
+#[test]
+fn the_place_of_an_archive_is_where_the_release_puts_it() {
+    let dist = read(&root().join(".ci/dist"));
+    for line in [
+        "name=undertone-$version-$target\n",
+        "cp \"$program\" README.md",
+        "\"dist/$name\"\n",
+        "-C dist \"$name\" | gzip -n >\"dist/$name.tar.gz\"\n",
+    ] {
+        assert!(dist.contains(line), ".ci/dist packs otherwise: {line}");
+    }
+    let manifest = read(&root().join("crates/cli/Cargo.toml"));
+    let place = table(&manifest, "[package.metadata.binstall]");
+    let name = "undertone-{ version }-{ target }";
+    let file = format!("{{ repo }}/releases/download/v{{ version }}/{name}.tar.gz");
+    assert_eq!(quoted(&place, "pkg-url"), Some(file.as_str()));
+    assert_eq!(
+        quoted(&place, "bin-dir"),
+        Some(format!("{name}/{{ bin }}{{ binary-ext }}").as_str())
+    );
+    assert_eq!(quoted(&place, "pkg-fmt"), Some("tgz"));
+}
+
 #[test]
 fn published_crates_use_published_crates_by_version() {
     let version = workspace_version();

@@ -103,7 +103,7 @@ const ARROWS: [(&str, &str); 40] = [
     (
         "python",
         "present settings accounting mechanisms vocabulary aggregation secagg data models coordinator \
-         run-directory verify run report",
+         run-directory verify run report cli",
     ),
     ("crates/device-ffi", "protocol device"),
     ("tools/conformance", "accounting mechanisms aggregation models"),

@@ -1,5 +1,6 @@
 //! `undertone serve --demo`: a service with 200 simulated devices on this machine, from the first invitation to the verified export.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +19,8 @@ use undertone_report::story::{Figures, Measured, Setting, Start, Story};
 use undertone_run::evaluate::EvaluationSet;
 use undertone_run::{Observer, Silent, Summary};
 use undertone_run_directory::config::EvaluationSplit;
-use undertone_run_directory::files::write_atomic;
+use undertone_run_directory::error::DirectoryError;
+use undertone_run_directory::files::{write_atomic, write_secret_with};
 use undertone_run_directory::metrics::{EvaluationRecord, Metrics};
 use undertone_service::data_folder;
 use undertone_service::http::tls;
@@ -32,6 +34,7 @@ use undertone_settings::CorpusSpec;
 use undertone_store::{TaskId, TaskRow};
 use undertone_verify::verify;
 
+use crate::browser;
 use crate::commands::stopped::Stopped;
 use crate::commands::train;
 use crate::output::{Output, facts};
@@ -118,6 +121,8 @@ pub(crate) struct Terms {
     pub(crate) pace: u64,
     /// `true` to keep the dashboard until Ctrl-C.
     pub(crate) stays: bool,
+    /// `true` to open the dashboard in a browser.
+    pub(crate) opens: bool,
 }
 
 /// The demonstration while it runs.
@@ -161,7 +166,10 @@ pub(crate) fn run(folder: &Path, terms: &Terms, threads: usize, output: &Output)
     output.note(&format!(
         "the service listens at {address}; {DEVICES} devices enrol"
     ));
-    super::serve::show_dashboard(&host, output)?;
+    match terms.opens {
+        true => open_dashboard(&host, folder, output)?,
+        false => super::serve::show_dashboard(&host, output)?,
+    }
     let users = demo.corpus.partition(Split::Train);
     let until = host.service().shared().store.now() + DAY;
     let fleet = Fleet::new(
@@ -201,6 +209,24 @@ pub(crate) fn run(folder: &Path, terms: &Terms, threads: usize, output: &Output)
         stay(&host, &shown.run, output)?;
     }
     host.stop();
+    Ok(())
+}
+
+/// Opens the dashboard in the browser.
+fn open_dashboard(host: &Host, folder: &Path, output: &Output) -> anyhow::Result<()> {
+    // PRIVACY: each user of the machine sees the arguments of a browser, so they name a file that only this user can read. The file has the
+    // link, which works once.
+    let page = folder.join("open.html");
+    let link = host.dashboard_link()?;
+    write_secret_with(&page, |file| {
+        write!(
+            file,
+            "<!doctype html><meta http-equiv=refresh content=\"0; url={link}\">"
+        )
+        .map_err(|source| DirectoryError::io("write", &page, source))
+    })?;
+    output.note("the dashboard opens in the browser, which does not know the certificate of the demonstration: let it go on");
+    browser::open(&page, output);
     Ok(())
 }
 

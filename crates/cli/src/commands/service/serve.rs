@@ -55,6 +55,9 @@ pub(crate) struct ServeArgs {
     /// Let a round of the demonstration take about this many seconds [default: 2 on a terminal, else as few as possible].
     #[arg(long, value_name = "SECONDS", requires = "demo", value_parser = clap::value_parser!(u64).range(..=10))]
     pace: Option<u64>,
+    /// Open the dashboard of the demonstration in a browser.
+    #[arg(long, requires = "demo")]
+    open: bool,
     /// Keep tasks, devices and ledgers on this Postgres server instead of in a file. The data folder remembers the server.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -246,6 +249,7 @@ pub(crate) fn run(args: &ServeArgs, output: &Output) -> anyhow::Result<()> {
             rounds: args.rounds,
             pace: args.pace.unwrap_or(if stays { PACE } else { 0 }),
             stays,
+            opens: args.open,
         };
         return demo::run(&folder, &terms, threads, output);
     }

@@ -1,0 +1,7 @@
+//! The program `undertone`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    undertone_cli::run(std::env::args_os()).into()
+}
