@@ -37,8 +37,6 @@ struct Composed {
     summands: Vec<Summand>,
     settled: Vec<Term>,
     wrapped: Wrapped,
-    /// Coarseness of the coarsest lattice of all passes, as in `Spacing`.
-    coarseness: f64,
     /// `ln` of the probability that no release has an infinite loss.
     log_finite: f64,
 }
@@ -51,8 +49,9 @@ struct Part<'a> {
     moments: Moments,
     /// Share of the part in the allowed error of epsilon.
     error: f64,
-    /// Outcomes with their losses, which all passes share.
+    /// The atoms of this pass, and their resolution.
     atoms: Atoms,
+    resolution: Option<Resolution>,
 }
 
 impl Part<'_> {
@@ -83,9 +82,44 @@ struct Spacing {
     /// The distance of the first lattice, and the smallest that a lattice of its own may have on every level.
     step: f64,
     min_gap: f64,
-    /// The distance that the longest transform allows, in units of the one that the accuracy asks for.
-    coarseness: f64,
     resolution: Resolution,
+}
+
+/// The cells of rare losses, equal in all passes of a part.
+///
+/// PRIVACY: terms of different passes add up to all of the loss only where both call the same outcomes rare. The first rare cell leaves a share
+/// of its mass at the threshold, which depends on its width. Cells of Gaussians end at the threshold, so that those of the bulk may differ;
+/// cells of other losses lie across it.
+struct RareCells {
+    step: f64,
+    rare_step: f64,
+}
+
+impl RareCells {
+    /// The finest cells that a pass asks for.
+    fn of<'a>(spacings: impl Iterator<Item = &'a Spacing>) -> Self {
+        let none = Self {
+            step: f64::INFINITY,
+            rare_step: f64::INFINITY,
+        };
+        spacings.fold(none, |finest, spacing| Self {
+            step: finest.step.min(spacing.resolution.step),
+            rare_step: finest.rare_step.min(spacing.resolution.rare_step),
+        })
+    }
+
+    /// The resolution of a pass with the cells of all passes.
+    fn shared_by(&self, pair: &Pair, resolution: Resolution) -> Resolution {
+        Resolution {
+            step: if pair.is_gaussian() {
+                resolution.step
+            } else {
+                self.step
+            },
+            rare_step: self.rare_step,
+            ..resolution
+        }
+    }
 }
 
 /// The lattices of a part: the first, and how they grow to the last.
@@ -140,19 +174,20 @@ impl Convolution<'_> {
             (pass, parts.iter().map(spacing).collect())
         };
         let passes: Vec<(&Pass, Vec<Option<Spacing>>)> = self.outline.passes.iter().map(spaced).collect();
-        for (index, part) in parts.iter_mut().enumerate() {
-            // PRIVACY: terms of different passes add up to all of the loss only where both split the same outcomes. A cell that reaches past
-            // the threshold leaves a share of its mass below it, which depends on its width.
-            let resolutions = passes.iter().filter_map(|(_, spacings)| spacings[index].as_ref());
-            let finest = resolutions
-                .map(|spacing| spacing.resolution)
-                .reduce(Resolution::finer);
-            let resolution = finest.unwrap_or_else(|| Resolution::without_loss(self.log_tail));
-            part.atoms = self.atoms(part.pair, &resolution);
-        }
+        let rare_cells: Vec<RareCells> = (0..parts.len())
+            .map(|index| RareCells::of(passes.iter().filter_map(|(_, spacings)| spacings[index].as_ref())))
+            .collect();
         for (pass, spacings) in passes {
-            let coarseness = spacings.iter().flatten().map(|spacing| spacing.coarseness);
-            all.coarseness = coarseness.fold(all.coarseness, f64::max);
+            for ((part, spacing), rare) in parts.iter_mut().zip(&spacings).zip(&rare_cells) {
+                let resolution = match spacing {
+                    Some(spacing) => rare.shared_by(part.pair, spacing.resolution),
+                    None => Resolution::without_loss(self.log_tail),
+                };
+                if part.resolution != Some(resolution) {
+                    part.atoms = self.atoms(part.pair, &resolution);
+                    part.resolution = Some(resolution);
+                }
+            }
             let composed = self.compose(pass, &parts, spacings);
             all.lattices.extend(composed.lattices);
             all.settled.extend(composed.settled);
@@ -173,7 +208,6 @@ impl Convolution<'_> {
             settled: all.settled,
             infinite,
             wrapped: all.wrapped,
-            coarseness: all.coarseness,
             noise: NOISE * (releases - 1.0),
         }
     }
@@ -224,18 +258,6 @@ impl Convolution<'_> {
         self.accuracy * self.direction.epsilon.max(0.2 * variance.sqrt())
     }
 
-    /// The distance of a lattice for terms of which each has a loss far above epsilon: splits keep both masses, and so change nothing but where
-    /// the sum comes near epsilon. 0 for other terms.
-    fn far_cell(&self, pass: &Pass, part: &Part<'_>) -> f64 {
-        /// All splits together move a sum by a tenth of the way to epsilon at most, in the mean square.
-        const SHARE: f64 = 0.2;
-        let way = part.parted.threshold - self.direction.epsilon;
-        if self.bound == Bound::Lower || self.direction.apart.is_none() || pass.rare.contains(&0) {
-            return 0.0;
-        }
-        SHARE * way.max(0.0) / (part.releases as f64).sqrt()
-    }
-
     /// The distance of a common lattice for losses that lie on different lattices of their own. Few of them decide, so
     /// the error is more than that of smooth losses: the lattice is finer by a factor of eight.
     fn finest(&self) -> f64 {
@@ -257,6 +279,7 @@ impl Convolution<'_> {
                 moments,
                 error: self.error(variance) * (count * moments.variance / variance).max(1e-3),
                 atoms: Atoms::default(),
+                resolution: None,
             })
             .collect()
     }
@@ -276,13 +299,12 @@ impl Convolution<'_> {
         let slope = self.slope;
         // The terms of a pass of their own fall as fast as its tilt, and so much steeper they need not be: the part that they add to delta
         // errs by the square of that tilt.
-        let slope = if self.outline.passes.len() > 1 && self.direction.apart.is_none() {
+        let slope = if self.outline.passes.len() > 1 {
             slope.max(pass.tilt * pass.tilt / slope)
         } else {
             slope
         };
         let cell = (12.0 * part.error / stages / (releases * (slope + 1.0))).sqrt();
-        let cell = cell.max(self.far_cell(pass, part));
         let tails = Tails::new(
             &parted.bulk,
             parted.rare.as_ref(),
@@ -308,32 +330,22 @@ impl Convolution<'_> {
             })
             .fold(0.0, f64::max);
         // And the rare losses themselves, of one release.
-        let rare_width = if pass.has_rare() { tails.rare_width() } else { 0.0 };
-        let widest = widest.max(rare_width);
+        let widest = widest.max(tails.rare_width());
         let last_floor = widest / (0.9 * self.max_points() * last_growth);
-        let floors = floor(compose::GROWTH).max(last_floor);
-        let step = cell.max(floors);
+        let step = cell.max(floor(compose::GROWTH)).max(last_floor);
         let decisive = match self.bound {
             Bound::Upper => (0.0, 0.0),
             Bound::Lower => tails.range(Sum::of(1.0), 0.0, allowance.log_tilted_mass + 5.0 - releases.ln()),
         };
-        // A slope that was taken too large asks for too many cells.
-        let min_width = if self.direction.apart.is_some() { 1e-5 } else { 0.0 };
         let resolution = Resolution {
             step,
-            width: (cell / moments.squared_slope.sqrt()).min(0.5).max(min_width),
+            width: (cell / moments.squared_slope.sqrt()).min(0.5),
             decisive: self.oriented(decisive),
             log_tail: self.log_tail,
             bulk: self.oriented((f64::NEG_INFINITY, parted.threshold)),
-            // Where no term has a rare loss, only their mass counts.
-            rare_step: if pass.has_rare() {
-                step * last_growth
-            } else {
-                (step * last_growth).max(1e-3 * tails.rare_width())
-            },
+            rare_step: step * last_growth,
         };
         Spacing {
-            coarseness: floors / cell,
             step,
             min_gap: floor(1),
             tails,
@@ -422,7 +434,7 @@ impl Convolution<'_> {
         if mass > 0.0 {
             composed.wrapped.above += parted.log_more(mass).exp();
         }
-        let rare = (pass.has_rare() && !rare.is_empty())
+        let rare = (!rare.is_empty())
             .then(|| Lattice::new(self.bound, rare, pass.tilt, (mesh.last_step, mesh.anchor), WHOLE).0);
         let mut few = compose::RareTerms::new(base, bulk, rare.as_ref().unwrap_or(bulk));
         let followed = |term: &&Term| pass.rare.contains(&term.rare);

@@ -42,20 +42,6 @@ impl Resolution {
         }
     }
 
-    /// The finer of two resolutions, in every respect.
-    pub(crate) fn finer(self, other: Self) -> Self {
-        Self {
-            step: self.step.min(other.step),
-            width: self.width.min(other.width),
-            decisive: (
-                self.decisive.0.min(other.decisive.0),
-                self.decisive.1.max(other.decisive.1),
-            ),
-            rare_step: self.rare_step.min(other.rare_step),
-            ..self
-        }
-    }
-
     /// A coarse resolution, for a first look at a pair and for bounds on Renyi divergences.
     fn coarse(log_tail: f64) -> Self {
         Self {
@@ -135,6 +121,15 @@ impl Pair {
     /// Returns true if the quadrature for a Renyi order stays small.
     fn within_reach(&self, order: f64) -> bool {
         order * self.largest_shift() <= 400.0
+    }
+
+    /// True if each case is one of Gaussian mixtures.
+    pub(crate) fn is_gaussian(&self) -> bool {
+        match self {
+            Pair::Mixtures(_) => true,
+            Pair::Either(cases) => cases.iter().all(|(_, pair)| pair.is_gaussian()),
+            Pair::Laplace { .. } | Pair::BoundedRange(_) | Pair::Outcomes(_) => false,
+        }
     }
 
     /// The largest distance between components, in standard deviations.

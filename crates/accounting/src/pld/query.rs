@@ -248,7 +248,7 @@ impl Composition {
         }
     }
 
-    pub(super) fn total(&self, direction: &Direction, bound: Bound, accuracy: f64) -> Total {
+    fn total(&self, direction: &Direction, bound: Bound, accuracy: f64) -> Total {
         let outline = direction.outline();
         self.convolution(direction, &outline, bound, accuracy).total()
     }

@@ -8,7 +8,7 @@ use super::composition::{COARSE, Composition, MIN_LOG_DELTA, Solve};
 use super::discretize::Bound;
 use super::loss_range::Probe;
 use super::pair::Pair;
-use super::readout::{SLIGHT, Total};
+use super::readout::SLIGHT;
 use super::tail_split::{EXPECTED, MIN_RELEASES, Parted, Term, WORTH};
 use crate::search::minimum;
 
@@ -24,9 +24,6 @@ const LOG_SHARE: f64 = -6.0;
 pub(super) const NOISE: f64 = 16.0 * f64::EPSILON;
 /// The expected numbers of rare losses that are tried then: these powers of delta.
 const RARE_POWERS: [f64; 8] = [0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
-
-/// The expected numbers of rare losses that are tried where they get lattices of their own: these powers of delta.
-const APART_POWERS: [f64; 5] = [0.9, 1.0, 0.8, 0.7, 0.5];
 
 /// `ln` of the mass that may be counted as lost, relative to delta. A smaller share is given up where delta is large, and the tilt small.
 pub(super) fn spare(log_delta: f64) -> f64 {
@@ -44,8 +41,6 @@ pub(super) struct Direction {
     pub(super) log_delta: f64,
     /// Rate at which `ln delta` falls in epsilon.
     pub(super) steepness: f64,
-    /// `ln` of the expected number of rare losses, where they and the others have lattices of their own.
-    pub(super) apart: Option<f64>,
 }
 
 /// The split of the losses, and the tilts with which the terms are computed.
@@ -63,13 +58,6 @@ pub(super) struct Pass {
     pub(super) log_share: f64,
     /// Numbers of rare losses.
     pub(super) rare: RangeInclusive<u64>,
-}
-
-impl Pass {
-    /// True if some terms have rare losses.
-    pub(super) fn has_rare(&self) -> bool {
-        *self.rare.end() > 0
-    }
 }
 
 impl Outline {
@@ -91,10 +79,6 @@ impl Direction {
             let whole = |(probe, count): &(Probe, f64)| Parted::whole(probe, *count as u64);
             return self.tilted(self.probes.iter().map(whole).collect());
         };
-        if let Some(log_expected) = self.apart {
-            let expected = log_expected.exp().min(EXPECTED);
-            return self.on_two_lattices(vec![Parted::new(probe, *count as u64, expected, log_mass, 0.25)]);
-        }
         let parted = |expected: f64, worth: f64| {
             self.in_passes(vec![Parted::new(probe, *count as u64, expected, log_mass, worth)])
         };
@@ -138,29 +122,6 @@ impl Direction {
         outline
     }
 
-    /// One pass over the bulk losses alone, and one over the terms with rare ones.
-    fn on_two_lattices(&self, parted: Vec<Parted>) -> Outline {
-        let mut outline = self.tilted(parted);
-        if outline.terms.len() > 1 {
-            let max_rare = outline.terms.len() as u64 - 1;
-            outline.passes = [0..=0, 1..=max_rare]
-                .map(|rare| self.pass(&outline.parted, &outline.terms, rare))
-                .into();
-        }
-        outline
-    }
-
-    /// The direction with other losses apart, and a slope that suits its bulk; `None` where none are.
-    fn with_apart(&self, log_expected: f64) -> Option<Self> {
-        let mut other = Self {
-            apart: Some(log_expected),
-            ..self.clone()
-        };
-        let outline = other.outline();
-        other.steepness = outline.passes.first()?.tilt.max(self.tilt);
-        (outline.passes.len() > 1).then_some(other)
-    }
-
     fn tilted(&self, parted: Vec<Parted>) -> Outline {
         let terms = match parted.as_slice() {
             [only] => only.terms(self.tilt),
@@ -201,14 +162,10 @@ impl Direction {
             let shares = shares.iter().map(|share| share.1);
             shares.fold(f64::NEG_INFINITY, f64::max)
         };
-        if largest(&shares) < self.enough() || self.apart.is_some() {
+        if largest(&shares) < self.enough() {
             // Losses that are cut off far below epsilon bear, and ask for, a tilt that is steeper by far.
-            let most = if self.apart.is_some() { 64 } else { 32 };
-            let steeper = (1..=most).map(|power| 1.25f64.powi(power) * steepest);
+            let steeper = (1..=32).map(|power| 1.25f64.powi(power) * steepest);
             shares.extend(steeper.map(|tilt| (tilt, log_share(tilt))));
-        }
-        if self.apart.is_some() && rare.contains(&0) && !decisive.is_empty() {
-            return narrowest(&shares, rare);
         }
         let best = largest(&shares);
         // Where even the best tilt leaves little there, because rare large losses take the mass, none is nearly as good.
@@ -223,22 +180,6 @@ impl Direction {
     }
 }
 
-/// The pass of the tilt, of those with their shares, that brings most of the mass to the losses that decide: the windows are narrowest there.
-///
-/// Small losses add little to delta: a tilted mass of 1 adds `1 / (e tilt)` at most.
-fn narrowest(shares: &[(f64, f64)], rare: RangeInclusive<u64>) -> Pass {
-    let found = |(tilt, share): &&(f64, f64)| share + tilt.ln_1p();
-    // Where the mass of a tilt suffices, no steeper one is asked for.
-    let enough = shares.iter().find(|(_, share)| *share >= 0.0);
-    let best = enough.or_else(|| shares.iter().max_by(|a, b| found(a).total_cmp(&found(b))));
-    let (tilt, log_share) = best.copied().unwrap_or((0.0, 0.0));
-    Pass {
-        tilt,
-        log_share,
-        rare,
-    }
-}
-
 impl Composition {
     /// A coarse upper bound, with the scale and the slope that coarse bounds find: Chernoff's are far off where a single
     /// large loss shapes the tail.
@@ -246,7 +187,9 @@ impl Composition {
         let mut closer = direction.clone();
         let mut first = f64::INFINITY;
         for _ in 0..8 {
-            let (coarse, here) = self.first_look(&mut closer, target);
+            let outline = closer.outline();
+            let coarse = self.convolution(&closer, &outline, Bound::Upper, COARSE).total();
+            let here = coarse.answer(target);
             first = first.min(here);
             let (epsilon, log_delta, near) = match target {
                 Solve::LogDelta(log_delta) => {
@@ -281,12 +224,7 @@ impl Composition {
             }
             (closer.epsilon, closer.log_delta) = (epsilon, log_delta);
             // A slope far from the tilt is that of an error.
-            let usual = if closer.apart.is_some() {
-                closer.steepness
-            } else {
-                direction.tilt
-            };
-            let slope = steepness / usual;
+            let slope = steepness / direction.tilt;
             if slope > 0.1 && slope < 10.0 {
                 closer.steepness = steepness;
             }
@@ -295,38 +233,6 @@ impl Composition {
             }
         }
         (first, closer)
-    }
-
-    /// A coarse upper bound. Where its lattices are too coarse, because rare losses reach too far, those may get lattices of their own.
-    fn first_look(&self, direction: &mut Direction, target: Solve) -> (Total, f64) {
-        /// An upper bound asks for lattices three times as fine as the longest transform allows, then.
-        const COARSENESS: f64 = 0.5;
-        /// Coarse answers this close are the same.
-        const SAME: f64 = 2.0 * COARSE;
-        let total = |direction: &Direction| self.total(direction, Bound::Upper, COARSE);
-        let mut best = total(direction);
-        let mut answer = best.answer(target);
-        let is_smooth = matches!(self.parts.as_slice(), [(Pair::Mixtures(_) | Pair::Either(_), _)]);
-        let is_asked = matches!(target, Solve::LogDelta(_)) && is_smooth;
-        if !is_asked || best.coarseness <= COARSENESS {
-            return (best, answer);
-        }
-        for share in APART_POWERS {
-            let Some(other) = direction.with_apart(share * direction.log_delta) else {
-                continue;
-            };
-            let found = total(&other);
-            let here = found.answer(target);
-            let is_finer = found.coarseness < best.coarseness && here < answer * (1.0 + SAME);
-            if is_finer || here < answer * (1.0 - SAME) {
-                (best, answer) = (found, here);
-                *direction = other;
-            }
-            if best.coarseness <= COARSENESS {
-                break;
-            }
-        }
-        (best, answer)
     }
 
     pub(super) fn look(&self, reversed: bool, target: Solve) -> Direction {
@@ -396,7 +302,6 @@ impl Composition {
             epsilon,
             log_delta,
             steepness: log_tilt.exp(),
-            apart: None,
         }
     }
 
