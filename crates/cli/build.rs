@@ -15,7 +15,8 @@ fn planner() -> String {
     let Some(path) = env::var_os("UNDERTONE_PLANNER").filter(|path| !path.is_empty()) else {
         return String::new();
     };
-    let path = PathBuf::from(path);
+    // A build script runs in the folder of its package; a relative path starts at the root of the repository, where `.ci/planner` is called.
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
     println!("cargo:rerun-if-changed={}", path.display());
     fs::read_to_string(&path).unwrap_or_else(|error| {
         panic!(

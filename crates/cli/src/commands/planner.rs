@@ -1,6 +1,6 @@
 //! `undertone planner`: the page that answers questions about privacy in a browser.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use serde::Serialize;
@@ -26,7 +26,7 @@ pub(crate) struct PlannerArgs {
 /// The document that `--json` prints.
 #[derive(Serialize)]
 struct Written<'a> {
-    page: &'a PathBuf,
+    page: &'a Path,
     bytes: usize,
 }
 
