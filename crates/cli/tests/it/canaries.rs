@@ -25,6 +25,18 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Devices of the first round, which is released with all of them.
 const DEVICES: usize = 8;
 
+/// Labels of metrics. None of them names a device or its words.
+pub(crate) const LABELS: [&str; 8] = [
+    "population",
+    "task",
+    "result",
+    "state",
+    "reason",
+    "phase",
+    "name",
+    "kind",
+];
+
 const TEXT: &str = "zyxwvut the quokka signed at midnight";
 
 const TASK: &str = r#"
@@ -245,18 +257,8 @@ fn check_metrics(text: &str) {
             .split(',')
             .filter(|label| !label.is_empty())
         {
-            let known = [
-                "population",
-                "task",
-                "result",
-                "state",
-                "reason",
-                "phase",
-                "name",
-                "kind",
-            ];
             assert!(
-                known.contains(&label.split('=').next().expect("a name")),
+                LABELS.contains(&label.split('=').next().expect("a name")),
                 "{line}"
             );
         }
