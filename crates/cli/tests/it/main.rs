@@ -29,7 +29,7 @@ mod llama;
 mod lora;
 mod mechanism;
 mod operations;
-#[cfg(feature = "otlp")]
+#[cfg(all(feature = "otlp", target_os = "linux"))]
 mod otlp;
 mod plan;
 #[cfg(all(target_os = "linux", feature = "postgres"))]
