@@ -14,6 +14,11 @@ use super::tilt_search::{Direction, NOISE, Outline, Pass, spare};
 /// Tilted mass that windows may cut off, relative to what lies at the losses that decide.
 const LOG_TILTED_SPARE: f64 = -20.0;
 
+/// Standard deviations that a cell spans at most.
+const WIDEST: f64 = 0.5;
+/// The most Gaussian densities that are evaluated for the cells of losses, where the slope is that of losses alone.
+const MAX_DENSITIES: f64 = 1.6e7;
+
 /// One convolution: the pairs, the accuracy, and the side of the truth that the result must lie on.
 pub(super) struct Convolution<'a> {
     pub(super) parts: &'a [(Pair, u64)],
@@ -37,6 +42,8 @@ struct Composed {
     summands: Vec<Summand>,
     settled: Vec<Term>,
     wrapped: Wrapped,
+    /// Coarseness of the coarsest lattice of all passes, as in `Spacing`.
+    coarseness: f64,
     /// `ln` of the probability that no release has an infinite loss.
     log_finite: f64,
 }
@@ -82,6 +89,8 @@ struct Spacing {
     /// The distance of the first lattice, and the smallest that a lattice of its own may have on every level.
     step: f64,
     min_gap: f64,
+    /// The distance that the longest transform allows, in units of the one that the accuracy asks for.
+    coarseness: f64,
     resolution: Resolution,
 }
 
@@ -178,6 +187,8 @@ impl Convolution<'_> {
             .map(|index| RareCells::of(passes.iter().filter_map(|(_, spacings)| spacings[index].as_ref())))
             .collect();
         for (pass, spacings) in passes {
+            let coarseness = spacings.iter().flatten().map(|spacing| spacing.coarseness);
+            all.coarseness = coarseness.fold(all.coarseness, f64::max);
             for ((part, spacing), rare) in parts.iter_mut().zip(&spacings).zip(&rare_cells) {
                 let resolution = match spacing {
                     Some(spacing) => rare.shared_by(part.pair, spacing.resolution),
@@ -208,6 +219,7 @@ impl Convolution<'_> {
             settled: all.settled,
             infinite,
             wrapped: all.wrapped,
+            coarseness: all.coarseness,
             noise: NOISE * (releases - 1.0),
         }
     }
@@ -251,6 +263,25 @@ impl Convolution<'_> {
         } else {
             compose::MAX_POINTS
         }
+    }
+
+    /// The loss above which a rare one decides by little but its mass under `P`.
+    fn far(&self) -> f64 {
+        /// A cell of a lower bound is one outcome, which rounds down by up to a step. That changes delta by its mass under `Q` alone.
+        const LOG_LITTLE: f64 = 18.0;
+        match self.bound {
+            Bound::Upper => self.direction.epsilon,
+            Bound::Lower => self.direction.epsilon + LOG_LITTLE,
+        }
+    }
+
+    /// Cells of losses, each of which costs as much as the pair has Gaussians. An upper bound that has one lattice may have any number.
+    fn most_cells(&self, pair: &Pair) -> f64 {
+        let components = pair.components();
+        if components == 0 || self.bound == Bound::Upper && !self.direction.is_apart {
+            return f64::INFINITY;
+        }
+        MAX_DENSITIES / components as f64
     }
 
     /// The allowed error of epsilon, where the losses have this variance in all.
@@ -299,7 +330,7 @@ impl Convolution<'_> {
         let slope = self.slope;
         // The terms of a pass of their own fall as fast as its tilt, and so much steeper they need not be: the part that they add to delta
         // errs by the square of that tilt.
-        let slope = if self.outline.passes.len() > 1 {
+        let slope = if self.outline.passes.len() > 1 && !self.direction.is_apart {
             slope.max(pass.tilt * pass.tilt / slope)
         } else {
             slope
@@ -330,22 +361,42 @@ impl Convolution<'_> {
             })
             .fold(0.0, f64::max);
         // And the rare losses themselves, of one release.
-        let widest = widest.max(tails.rare_width());
+        let rare_width = if pass.has_rare() { tails.rare_width() } else { 0.0 };
+        let widest = widest.max(rare_width);
         let last_floor = widest / (0.9 * self.max_points() * last_growth);
-        let step = cell.max(floor(compose::GROWTH)).max(last_floor);
+        let floors = floor(compose::GROWTH).max(last_floor);
         let decisive = match self.bound {
-            Bound::Upper => (0.0, 0.0),
-            Bound::Lower => tails.range(Sum::of(1.0), 0.0, allowance.log_tilted_mass + 5.0 - releases.ln()),
+            Bound::Lower if !self.forget => {
+                tails.range(Sum::of(1.0), 0.0, allowance.log_tilted_mass + 5.0 - releases.ln())
+            }
+            Bound::Upper | Bound::Lower => (0.0, 0.0),
+        };
+        let most_cells = self.most_cells(part.pair);
+        let step = cell
+            .max(floors)
+            .max((decisive.1.min(parted.threshold) - decisive.0) / most_cells);
+        let width = if self.forget {
+            WIDEST
+        } else {
+            (cell / moments.squared_slope.sqrt()).min(WIDEST)
         };
         let resolution = Resolution {
             step,
-            width: (cell / moments.squared_slope.sqrt()).min(0.5),
+            // Outcomes lie within so many standard deviations on either side.
+            width: width.max(2.0 * (-2.0 * self.log_tail).sqrt() / most_cells),
             decisive: self.oriented(decisive),
             log_tail: self.log_tail,
             bulk: self.oriented((f64::NEG_INFINITY, parted.threshold)),
-            rare_step: step * last_growth,
+            far: self.oriented((f64::NEG_INFINITY, self.far())),
+            // A pass without rare losses asks for no cells of theirs.
+            rare_step: if pass.has_rare() || self.outline.passes.len() == 1 {
+                step * last_growth
+            } else {
+                f64::INFINITY
+            },
         };
         Spacing {
+            coarseness: floors / cell,
             step,
             min_gap: floor(1),
             tails,
@@ -434,7 +485,7 @@ impl Convolution<'_> {
         if mass > 0.0 {
             composed.wrapped.above += parted.log_more(mass).exp();
         }
-        let rare = (!rare.is_empty())
+        let rare = (pass.has_rare() && !rare.is_empty())
             .then(|| Lattice::new(self.bound, rare, pass.tilt, (mesh.last_step, mesh.anchor), WHOLE).0);
         let mut few = compose::RareTerms::new(base, bulk, rare.as_ref().unwrap_or(bulk));
         let followed = |term: &&Term| pass.rare.contains(&term.rare);

@@ -15,6 +15,8 @@ const FRAC_1_SQRT_2PI: f64 = 0.398_942_280_401_432_7;
 /// Up to so many standard deviations two nodes are as good as three in a panel, at most one part in 1e12 off: both
 /// densities are mixtures of Gaussians, whatever the loss does.
 const NARROW: f64 = 0.005;
+/// The width of a far cell relative to its distance.
+const WIDENING: f64 = 1.0 / 512.0;
 /// No panel is wider.
 const PANEL: f64 = 0.08;
 /// Largest distance between the exponents of summed densities and the unit of the sum.
@@ -45,6 +47,15 @@ struct Cell {
 impl Cell {
     fn log_mass(&self) -> f64 {
         self.mass.ln() + self.log_unit
+    }
+}
+
+impl Resolution {
+    /// The steps that a cell of rare losses spans beyond the first: both its masses are kept, so that its width adds to delta only where a sum
+    /// comes near epsilon, from as far away.
+    fn more_steps(&self, loss: f64) -> f64 {
+        let distance = (loss - self.far.1).max(self.far.0 - loss).max(0.0);
+        (WIDENING * distance / self.rare_step).floor()
     }
 }
 
@@ -124,8 +135,12 @@ impl GaussianMixtures {
         let mut point = (points + 1e-9 + 4.0 * f64::EPSILON * points.abs()).floor() + 1.0;
         // Outcomes merged over several steps round down by up to one: only where that hardly ever happens.
         let decisive = edge.loss >= resolution.decisive.0 && edge.loss <= resolution.decisive.1;
-        if bound == Bound::Lower && !rare && !decisive && edge.x + width < last.x {
-            point = point.max((self.edge(edge.x + width).loss / step - offset).floor());
+        if bound == Bound::Lower && !rare && !decisive {
+            let widest = self.edge((edge.x + width).min(last.x));
+            point = point.max((widest.loss / step - offset).floor());
+        }
+        if rare {
+            point += resolution.more_steps(edge.loss);
         }
         let mut loss = (point + offset) * step;
         if edge.loss < bulk.0 {

@@ -27,6 +27,8 @@ impl Node {
 #[derive(Debug, Clone)]
 pub(crate) struct Probe {
     nodes: Vec<Node>,
+    /// True for losses that are a small part of all: their mass is not near 1.
+    is_rare: bool,
 }
 
 /// `K'`, `K''` and the mean squared slope under the tilted distribution.
@@ -39,7 +41,10 @@ pub(crate) struct Moments {
 
 impl Probe {
     pub(crate) fn new(nodes: Vec<Node>) -> Self {
-        Self { nodes }
+        Self {
+            nodes,
+            is_rare: false,
+        }
     }
 
     /// The probe of the pair `(Q, P)`.
@@ -51,6 +56,7 @@ impl Probe {
         };
         Self {
             nodes: self.nodes.iter().map(reverse).collect(),
+            is_rare: self.is_rare,
         }
     }
 
@@ -63,7 +69,7 @@ impl Probe {
             .iter()
             .map(|node| (tilt * node.loss).abs())
             .fold(0.0, f64::max);
-        if largest < 0.5 {
+        if largest < 0.5 && !self.is_rare {
             let rise: f64 = self
                 .nodes
                 .iter()
@@ -134,7 +140,11 @@ impl Probe {
         let cut = nodes.partition_point(|node| node.loss <= threshold);
         let bulk = nodes[..(cut + 1).min(nodes.len())].to_vec();
         let rare = nodes[cut.saturating_sub(1)..].to_vec();
-        (Self { nodes: bulk }, Self { nodes: rare })
+        let rare = Self {
+            nodes: rare,
+            is_rare: true,
+        };
+        (Self::new(bulk), rare)
     }
 
     /// The largest and the smallest loss.
@@ -193,9 +203,16 @@ impl Tails {
     /// Looks at distances from `tilt` that matter for sums of 1 to `count` losses, of which a few may be rare ones.
     pub(crate) fn new(bulk: &Probe, rare: Option<&Probe>, tilt: f64, count: f64, variance: f64) -> Self {
         const POINTS: i32 = 32;
+        const FAR: f64 = 0.1;
+        const MOST_FAR: i32 = 96;
         let deviation = variance.sqrt();
         let (lowest, highest) = (0.3 / (deviation * count.sqrt()), 100.0 / deviation);
         let distance = |point: i32| lowest * (highest / lowest).powf(f64::from(point) / f64::from(POINTS));
+        // Rare losses far beyond the deviation of a sum are cut off at distances that suit them.
+        let (low, high) = bulk.ends();
+        let farthest = low.abs().max(high.abs());
+        let far = (FAR * lowest * farthest).ln() * f64::from(POINTS) / (highest / lowest).ln();
+        let first = -(far.clamp(0.0, f64::from(MOST_FAR)).ceil() as i32);
         let at = |tilt: f64| Cumulants {
             tilt,
             bulk: bulk.cumulant(tilt),
@@ -203,8 +220,8 @@ impl Tails {
         };
         Self {
             tilt,
-            above: (0..=POINTS).map(|point| at(tilt + distance(point))).collect(),
-            below: (0..=POINTS).map(|point| at(tilt - distance(point))).collect(),
+            above: (first..=POINTS).map(|point| at(tilt + distance(point))).collect(),
+            below: (first..=POINTS).map(|point| at(tilt - distance(point))).collect(),
             here: at(tilt),
             ends: bulk.ends(),
             rare_ends: rare.map_or((0.0, 0.0), Probe::ends),

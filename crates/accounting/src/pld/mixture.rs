@@ -43,6 +43,11 @@ pub(crate) struct GaussianMixtures {
 }
 
 impl GaussianMixtures {
+    /// Gaussians of both mixtures.
+    pub(super) fn components(&self) -> usize {
+        self.high.len() + self.low.len()
+    }
+
     /// Shifts are given as distances `>= 0`: `high` to the right, `low` to the left, both in units in which the
     /// noise has standard deviation `noise_multiplier`.
     pub(crate) fn new(noise_multiplier: f64, high: &[(f64, f64)], low: &[(f64, f64)]) -> Self {

@@ -30,6 +30,8 @@ pub(crate) struct Resolution {
     /// Losses between which all this holds; the others are put on a lattice of distance `rare_step`, a cell a step.
     pub(crate) bulk: (f64, f64),
     pub(crate) rare_step: f64,
+    /// Losses from the first number down, and from the second up, decide nothing: cells of rare ones there grow with their distance.
+    pub(crate) far: (f64, f64),
 }
 
 impl Resolution {
@@ -51,6 +53,7 @@ impl Resolution {
             log_tail,
             bulk: WHOLE,
             rare_step: 1.0,
+            far: WHOLE,
         }
     }
 }
@@ -129,6 +132,15 @@ impl Pair {
             Pair::Mixtures(_) => true,
             Pair::Either(cases) => cases.iter().all(|(_, pair)| pair.is_gaussian()),
             Pair::Laplace { .. } | Pair::BoundedRange(_) | Pair::Outcomes(_) => false,
+        }
+    }
+
+    /// Gaussians of the pair, in all its cases and on both sides.
+    pub(crate) fn components(&self) -> usize {
+        match self {
+            Pair::Mixtures(mixtures) => mixtures.components(),
+            Pair::Either(cases) => cases.iter().map(|(_, pair)| pair.components()).sum(),
+            Pair::Laplace { .. } | Pair::BoundedRange(_) | Pair::Outcomes(_) => 0,
         }
     }
 

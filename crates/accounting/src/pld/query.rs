@@ -248,7 +248,7 @@ impl Composition {
         }
     }
 
-    fn total(&self, direction: &Direction, bound: Bound, accuracy: f64) -> Total {
+    pub(super) fn total(&self, direction: &Direction, bound: Bound, accuracy: f64) -> Total {
         let outline = direction.outline();
         self.convolution(direction, &outline, bound, accuracy).total()
     }
@@ -359,7 +359,11 @@ impl<'a> Looked<'a> {
         let closer = &self.closer(index).1;
         let (resolved, is_noisy) = match bound {
             Bound::Upper => self.composition.resolve_upper(closer, accuracy, self.target),
-            Bound::Lower => self.composition.resolve(closer, bound, accuracy, self.target),
+            // Losses that are rounded down on a lattice as fine as upper bounds ask for would be too many.
+            Bound::Lower => {
+                let whole = closer.on_one_lattice();
+                self.composition.resolve(&whole, bound, accuracy, self.target)
+            }
         };
         if is_noisy {
             self.is_noisy.set(true);

@@ -22,6 +22,8 @@ pub(crate) struct Total {
     /// Mass of `P` at infinite losses.
     pub(crate) infinite: f64,
     pub(crate) wrapped: Wrapped,
+    /// The distance of the lattices that transforms allow, in units of the one that the accuracy asks for.
+    pub(crate) coarseness: f64,
     /// Rounding errors, relative to the tilted mass of each lattice.
     pub(crate) noise: f64,
 }

@@ -8,7 +8,7 @@ use super::composition::{COARSE, Composition, MIN_LOG_DELTA, Solve};
 use super::discretize::Bound;
 use super::loss_range::Probe;
 use super::pair::Pair;
-use super::readout::SLIGHT;
+use super::readout::{SLIGHT, Total};
 use super::tail_split::{EXPECTED, MIN_RELEASES, Parted, Term, WORTH};
 use crate::search::minimum;
 
@@ -41,6 +41,8 @@ pub(super) struct Direction {
     pub(super) log_delta: f64,
     /// Rate at which `ln delta` falls in epsilon.
     pub(super) steepness: f64,
+    /// True if losses of which less than delta are expected have lattices of their own.
+    pub(super) is_apart: bool,
 }
 
 /// The split of the losses, and the tilts with which the terms are computed.
@@ -58,6 +60,13 @@ pub(super) struct Pass {
     pub(super) log_share: f64,
     /// Numbers of rare losses.
     pub(super) rare: RangeInclusive<u64>,
+}
+
+impl Pass {
+    /// True if some terms have rare losses.
+    pub(super) fn has_rare(&self) -> bool {
+        *self.rare.end() > 0
+    }
 }
 
 impl Outline {
@@ -79,6 +88,10 @@ impl Direction {
             let whole = |(probe, count): &(Probe, f64)| Parted::whole(probe, *count as u64);
             return self.tilted(self.probes.iter().map(whole).collect());
         };
+        if self.is_apart {
+            let expected = self.log_delta.exp().min(EXPECTED);
+            return self.on_two_lattices(vec![Parted::new(probe, *count as u64, expected, log_mass, 0.25)]);
+        }
         let parted = |expected: f64, worth: f64| {
             self.in_passes(vec![Parted::new(probe, *count as u64, expected, log_mass, worth)])
         };
@@ -122,6 +135,37 @@ impl Direction {
         outline
     }
 
+    /// One pass over the bulk losses alone, and one over the terms with rare ones.
+    fn on_two_lattices(&self, parted: Vec<Parted>) -> Outline {
+        let mut outline = self.tilted(parted);
+        if outline.terms.len() > 1 {
+            let max_rare = outline.terms.len() as u64 - 1;
+            outline.passes = [0..=0, 1..=max_rare]
+                .map(|rare| self.pass(&outline.parted, &outline.terms, rare))
+                .into();
+        }
+        outline
+    }
+
+    /// The direction without losses apart.
+    pub(super) fn on_one_lattice(&self) -> Self {
+        Self {
+            is_apart: false,
+            ..self.clone()
+        }
+    }
+
+    /// The direction with rare losses apart, and a slope that suits its bulk; `None` where none are rare.
+    fn with_rare_apart(&self) -> Option<Self> {
+        let mut other = Self {
+            is_apart: true,
+            ..self.clone()
+        };
+        let outline = other.outline();
+        other.steepness = outline.passes.first()?.tilt.max(self.tilt);
+        (outline.passes.len() > 1).then_some(other)
+    }
+
     fn tilted(&self, parted: Vec<Parted>) -> Outline {
         let terms = match parted.as_slice() {
             [only] => only.terms(self.tilt),
@@ -162,10 +206,14 @@ impl Direction {
             let shares = shares.iter().map(|share| share.1);
             shares.fold(f64::NEG_INFINITY, f64::max)
         };
-        if largest(&shares) < self.enough() {
+        if largest(&shares) < self.enough() || self.is_apart {
             // Losses that are cut off far below epsilon bear, and ask for, a tilt that is steeper by far.
-            let steeper = (1..=32).map(|power| 1.25f64.powi(power) * steepest);
+            let most = if self.is_apart { 64 } else { 32 };
+            let steeper = (1..=most).map(|power| 1.25f64.powi(power) * steepest);
             shares.extend(steeper.map(|tilt| (tilt, log_share(tilt))));
+        }
+        if self.is_apart && rare.contains(&0) && !decisive.is_empty() {
+            return narrowest(&shares, rare);
         }
         let best = largest(&shares);
         // Where even the best tilt leaves little there, because rare large losses take the mass, none is nearly as good.
@@ -180,6 +228,22 @@ impl Direction {
     }
 }
 
+/// The pass of the tilt, of those with their shares, that brings most of the mass to the losses that decide: the windows are narrowest there.
+///
+/// Small losses add little to delta: a tilted mass of 1 adds `1 / (e tilt)` at most.
+fn narrowest(shares: &[(f64, f64)], rare: RangeInclusive<u64>) -> Pass {
+    let found = |(tilt, share): &&(f64, f64)| share + tilt.ln_1p();
+    // Where the mass of a tilt suffices, no steeper one is asked for.
+    let enough = shares.iter().find(|(_, share)| *share >= 0.0);
+    let best = enough.or_else(|| shares.iter().max_by(|a, b| found(a).total_cmp(&found(b))));
+    let (tilt, log_share) = best.copied().unwrap_or((0.0, 0.0));
+    Pass {
+        tilt,
+        log_share,
+        rare,
+    }
+}
+
 impl Composition {
     /// A coarse upper bound, with the scale and the slope that coarse bounds find: Chernoff's are far off where a single
     /// large loss shapes the tail.
@@ -187,9 +251,7 @@ impl Composition {
         let mut closer = direction.clone();
         let mut first = f64::INFINITY;
         for _ in 0..8 {
-            let outline = closer.outline();
-            let coarse = self.convolution(&closer, &outline, Bound::Upper, COARSE).total();
-            let here = coarse.answer(target);
+            let (coarse, here) = self.first_look(&mut closer, target);
             first = first.min(here);
             let (epsilon, log_delta, near) = match target {
                 Solve::LogDelta(log_delta) => {
@@ -224,7 +286,12 @@ impl Composition {
             }
             (closer.epsilon, closer.log_delta) = (epsilon, log_delta);
             // A slope far from the tilt is that of an error.
-            let slope = steepness / direction.tilt;
+            let usual = if closer.is_apart {
+                closer.steepness
+            } else {
+                direction.tilt
+            };
+            let slope = steepness / usual;
             if slope > 0.1 && slope < 10.0 {
                 closer.steepness = steepness;
             }
@@ -233,6 +300,32 @@ impl Composition {
             }
         }
         (first, closer)
+    }
+
+    /// A coarse upper bound. Where its lattices are too coarse, because rare losses reach too far, those may get lattices of their own.
+    fn first_look(&self, direction: &mut Direction, target: Solve) -> (Total, f64) {
+        /// An upper bound asks for lattices three times as fine as the longest transform allows, then.
+        const COARSENESS: f64 = 0.5;
+        /// Coarse answers this close are the same.
+        const SAME: f64 = 2.0 * COARSE;
+        let whole = self.total(direction, Bound::Upper, COARSE);
+        let answer = whole.answer(target);
+        let is_smooth = matches!(self.parts.as_slice(), [(Pair::Mixtures(_) | Pair::Either(_), _)]);
+        let is_asked = matches!(target, Solve::LogDelta(_)) && is_smooth && !direction.is_apart;
+        if !is_asked || whole.coarseness <= COARSENESS {
+            return (whole, answer);
+        }
+        let Some(other) = direction.with_rare_apart() else {
+            return (whole, answer);
+        };
+        let apart = self.total(&other, Bound::Upper, COARSE);
+        let here = apart.answer(target);
+        let is_finer = apart.coarseness < whole.coarseness && here < answer * (1.0 + SAME);
+        if is_finer || here < answer * (1.0 - SAME) {
+            *direction = other;
+            return (apart, here);
+        }
+        (whole, answer)
     }
 
     pub(super) fn look(&self, reversed: bool, target: Solve) -> Direction {
@@ -302,6 +395,7 @@ impl Composition {
             epsilon,
             log_delta,
             steepness: log_tilt.exp(),
+            is_apart: false,
         }
     }
 
