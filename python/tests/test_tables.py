@@ -183,6 +183,7 @@ def test_tables_that_cannot_be_used_are_refused_by_column_and_row():
 
     fails(3, TypeError, "got int")
     fails({"author": PEOPLE}, udp.DataError, 'it lacks the column "said"')
+    fails({"who": PEOPLE, "said": TEXTS}, udp.DataError, 'data.source.user (user=) names; its columns are "who", "said"')
     fails({**COLUMNS, "author": [None, *PEOPLE[1:]]}, udp.DataError, 'row 1: column "author": expected a value, got null')
     fails({**COLUMNS, "author": ["", *PEOPLE[1:]]}, udp.DataError, "expected a value, got an empty string")
     fails({**COLUMNS, "said": list(range(ROWS))}, udp.DataError, 'column "said": expected a string type')

@@ -62,7 +62,20 @@ from undertone_dp._native import (
     Table,
     clip,
 )
-from undertone_dp._run import Check, Picture, Progress, Run, RunGuarantee, Story, Verification, pretrain, train
+from undertone_dp._run import (
+    Check,
+    Key,
+    Picture,
+    Progress,
+    Run,
+    RunGuarantee,
+    Story,
+    Verification,
+    explain,
+    pretrain,
+    train,
+)
+from undertone_dp._settings_types import RunSettings
 
 __all__ = [
     "Accountant",
@@ -113,17 +126,20 @@ __all__ = [
     "ConfigError",
     "Corpus",
     "DataError",
+    "Key",
     "ParamLayout",
     "Picture",
     "Progress",
     "Run",
     "RunError",
     "RunGuarantee",
+    "RunSettings",
     "SecAggError",
     "Story",
     "Table",
     "Verification",
     "clip",
+    "explain",
     "pretrain",
     "secagg",
     "train",

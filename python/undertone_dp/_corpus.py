@@ -8,7 +8,7 @@ from typing import Any
 
 from undertone_dp import _native
 from undertone_dp._settings import plain
-from undertone_dp._table import stream
+from undertone_dp._table import columns_of, stream
 
 
 class Corpus:
@@ -69,9 +69,20 @@ class Corpus:
         """The corpus of a table with the table `[data]` of a run file, whose source may lack its kind, rows and digest."""
         given = dict(data.get("source", {}))
         source: dict[str, Any] = {"user": "user_id", "text": "text", **given, "kind": "memory", "rows": 0, "sha256": ""}
-        named = [source[name] for name in ("user", "text", "time", "split") if source.get(name) is not None]
+        keys = [key for key in ("user", "text", "time", "split") if source.get(key) is not None]
+        named = [source[key] for key in keys]
+        rows = stream(table, named)
+        columns = columns_of(table)
+        for key in keys:
+            if columns is not None and source[key] not in columns:
+                listed = ", ".join(f'"{name}"' for name in columns) or "no columns"
+                error = _native.DataError(
+                    f'data: it lacks the column "{source[key]}" that data.source.{key} ({key}=) names; its columns are {listed}'
+                )
+                error.kind = "memory"
+                raise error
         settings = json.dumps(plain({**data, "source": source}, "data"))
-        corpus = Corpus(_native._corpus(stream(table, named), settings, "."))
+        corpus = Corpus(_native._corpus(rows, settings, "."))
         if given.get("sha256", corpus.digest) != corpus.digest:
             error = _native.DataError(
                 f"data.source: expected the table of {given.get('rows')} rows with SHA-256 {given['sha256']}, got the table of "

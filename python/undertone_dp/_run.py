@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast
 
 from undertone_dp import _native
 from undertone_dp._corpus import Corpus
@@ -19,6 +19,8 @@ from undertone_dp._settings import as_mapping, form, plain
 
 if TYPE_CHECKING:
     import numpy
+
+    from undertone_dp._settings_types import RunSettings
 
 
 @dataclass(frozen=True)
@@ -446,7 +448,7 @@ def _escape(text: str) -> str:
 
 
 def train(
-    config: Mapping[str, Any] | str | os.PathLike[str],
+    config: RunSettings | Mapping[str, Any] | str | os.PathLike[str],
     *,
     data: Any = None,
     out: str | os.PathLike[str] = "runs",
@@ -458,7 +460,8 @@ def train(
     """Trains a run with user-level differential privacy, and returns it. The files are those of `undertone train`.
 
     `config` has the keys of a run file: a mapping, TOML text of several lines, or a path. Relative paths start at the folder of the
-    file, or else at the working directory. `data` is a `Corpus`, or a table whose columns `config["data"]["source"]` names.
+    file, or else at the working directory. An editor completes the keys of `config: udp.RunSettings = {...}`, a type checker checks them,
+    and `udp.explain(key)` explains them. `data` is a `Corpus`, or a table whose columns `config["data"]["source"]` names.
     `progress` is a function that takes a `Progress`, on the calling thread, or True for a bar on standard error.
 
     An interrupt ends the training between two users. The round is dropped before its release, and the last checkpoint stays:
@@ -498,6 +501,37 @@ def train(
     native = None if corpus is None else corpus._native
     path = _native._train(kind, content, changes, Path(out), threads, resume, native, _delivery(progress))
     return Run(path)
+
+
+class Key(TypedDict):
+    """A key of a run file."""
+
+    key: str
+    """The dotted key."""
+    type: str
+    """The type of its value, in words."""
+    required: NotRequired[bool]
+    """True if its table cannot be without it."""
+    default: NotRequired[Any]
+    """The value of a file that leaves it out."""
+    meaning: str
+    """The meaning, in sentences."""
+    choices: NotRequired[list[tuple[str, str]]]
+    """The words that it may have, each with its meaning."""
+    of: NotRequired[list[str]]
+    """The kinds of its table that have it."""
+
+
+def explain(key: str = "", *, file: Literal["run", "task"] = "run") -> list[Key]:
+    """The entries of a key of run files or task files; those of a table are followed by the ones of its keys.
+
+    >>> import undertone_dp as udp
+    >>> udp.explain("user_update.unroll")[0]["default"]
+    10
+    >>> [choice for choice, _ in udp.explain("user_update.algorithm")[0]["choices"]]
+    ['fedavg', 'fedsgd', 'uls', 'els']
+    """
+    return cast(list[Key], _answer("explain", "--file", file, "--", *([key] if key else [])))
 
 
 def pretrain(

@@ -33,6 +33,17 @@ def stream(table: Any, columns: Iterable[str]) -> Any:
     )
 
 
+def columns_of(table: Any) -> list[str] | None:
+    """The names of the columns of a table; None where it does not tell them."""
+    if isinstance(table, Mapping):
+        return [str(name) for name in cast(Mapping[Any, Any], table)]
+    for names in ("column_names", "columns"):
+        found: Any = getattr(table, names, None)
+        if isinstance(found, Iterable):
+            return [str(name) for name in cast(Iterable[Any], found)]
+    return None
+
+
 def _refuse_datasets(table: Any) -> None:
     """Says what to pass in the place of several data sets, or of one that can be read but once."""
     kind = type(table).__name__

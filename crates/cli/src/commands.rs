@@ -24,6 +24,7 @@ pub(crate) mod advise;
 pub(crate) mod audit;
 pub(crate) mod data;
 pub(crate) mod eval;
+pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod generate;
 pub(crate) mod init;

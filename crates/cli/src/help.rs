@@ -18,6 +18,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "mechanism",
             "simulate",
             "advise",
+            "explain",
         ],
     ),
     (
@@ -99,7 +100,7 @@ fn template(program: &Command, width: usize) -> String {
 }
 
 /// The lines of a text, cut between words.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         match lines.last_mut() {

@@ -30,8 +30,8 @@ pub use asked::Answer;
 use commands::service;
 use commands::stopped::Stopped;
 use commands::{
-    advise, audit, data, eval, export, generate, init, lacking, mechanism, personalize, plan, planner,
-    predict, pretrain, publish, report, shell, simulate, stopped, sweep, train, verify,
+    advise, audit, data, eval, explain, export, generate, init, lacking, mechanism, personalize, plan,
+    planner, predict, pretrain, publish, report, shell, simulate, stopped, sweep, train, verify,
 };
 use output::Output;
 use undertone_planner::account::AccountArgs;
@@ -109,6 +109,8 @@ enum Command {
     /// scaling both together keeps utility. With --kinds, matrices are optimised for the given run and compared at equal privacy. The
     /// guarantees hold under zero-out, if the timers of the devices enforce the separation. They assume no sampling.
     Plan(Box<plan::PlanCommand>),
+    /// Explain a key of a run file or a task file: its type, its default and its meaning.
+    Explain(explain::ExplainArgs),
     /// Write the planner: one page that answers questions about privacy in a browser, without a server.
     ///
     /// The page has the accountant of this program in it. Nothing that is typed into it leaves the browser.
@@ -245,6 +247,7 @@ fn perform(command: Command, output: &Output) -> anyhow::Result<()> {
         Command::Personalize(args) => personalize::run(&args, output),
         Command::Account(args) => args.answer().and_then(|shown| output.print_shown(&shown)),
         Command::Plan(args) => plan::run(&args, output),
+        Command::Explain(args) => explain::run(&args, output),
         Command::Planner(args) => planner::run(&args, output),
         Command::Advise(args) => advise::run(&args, output),
         Command::Audit(args) => audit::run(&args, output),

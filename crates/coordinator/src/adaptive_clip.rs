@@ -17,6 +17,7 @@ use crate::task::ClipConfig;
 /// \[Gboard\] Algorithm 1; Andrew, Thakkar, McMahan, Ramaswamy, "Differentially Private Learning with Adaptive Clipping"
 /// (2021), section 2.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AdaptiveClip {
     /// `C_theta`: the bound on each update.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 /// \[DPLM\] Algorithm 1 (Poisson), section 3 (fixed-size samples as the baseline); \[BLT\] section 5 (epochs); \[Gboard\]
 /// section 2.2 (timers).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Sampling {
     /// Each user independently with probability `q`.

@@ -79,13 +79,14 @@ pub struct TaskConfig {
 
 /// `[clip]`: the bound on the update of a user.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub enum ClipConfig {
     /// No bound: the run cannot be private.
     None,
     /// The whole update is clipped to norm `S`.
     Flat {
-        /// `S`.
+        /// The norm `S`.
         norm: f64,
         /// `true` to give the server's optimizer the average over `S`, so that learning rate and clip norm decouple
         /// (\[UserDP\] section 5, after De et al. 2022).
@@ -142,6 +143,7 @@ fn default_norm_rate() -> f64 {
 
 /// `[estimator]`: the weighted average over users.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub enum EstimatorConfig {
     /// `f_f`: the sum is divided by the expected weight of a round, `q W`.
@@ -208,6 +210,7 @@ impl EstimatorConfig {
 
 /// `[privacy]`: noise and budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PrivacyConfig {
     /// `z`: noise standard deviation over the estimator's sensitivity.
@@ -235,6 +238,7 @@ pub struct PrivacyConfig {
 
 /// The accountants of sampled cohorts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AccountantName {
     /// Renyi DP over integer and fractional orders: for Poisson and fixed-size cohorts.
@@ -259,6 +263,7 @@ impl AccountantName {
 
 /// One entry of `[[schedule]]`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SchedulePoint {
     /// First round that the entry holds for.
@@ -273,6 +278,7 @@ pub struct SchedulePoint {
 
 /// `[estimate]`: the larger run that this one stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct EstimateConfig {
     /// Number of users in the larger population, `K`.

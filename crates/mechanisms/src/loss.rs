@@ -73,6 +73,7 @@ impl Losses {
 
 /// The loss that an optimiser minimises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Objective {
     /// The noise in the worst iterate.

@@ -8,6 +8,7 @@ use crate::sizes;
 
 /// A tensor of a model that another program trains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExternalTensor {
     /// Name of the tensor.

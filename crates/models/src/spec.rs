@@ -22,6 +22,7 @@ use undertone_aggregation::ParamLayout;
 /// # Ok::<(), undertone_models::ModelError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "family", rename_all = "lowercase", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum ModelSpec {

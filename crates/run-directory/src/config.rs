@@ -4,10 +4,12 @@
 //! `[cohort]` (who is sampled), `[user_update]` (what a user computes), `[clip]`, `[estimator]`, `[privacy]` (noise and
 //! budget), `[server]`, and beside them `[aggregation]`, `[[schedule]]`, `[estimate]`, `[evaluation]`, `[checkpoint]`, `[audit]`.
 
+pub mod keys;
 mod load;
 pub mod public;
 mod validate;
 mod without_privacy;
+mod wrong;
 
 use std::path::{Path, PathBuf};
 
@@ -31,6 +33,7 @@ pub use validate::{fits_context, token_limits};
 
 /// A whole run: its task, its data, its initial model and its seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(from = "RunText", into = "RunText")]
 pub struct RunConfig {
     /// Everything that privacy depends on.
@@ -60,42 +63,67 @@ pub struct RunConfig {
 ///
 /// The genesis digest of a ledger covers the text of `config.toml`, so the order of these fields is part of the format.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct RunText {
+    /// Name of the run and of its folder below `runs/`.
     name: String,
+    /// The seed that fixes cohorts, initial parameters and noise. Seeded runs are for study: anyone who knows the seed can subtract
+    /// the noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seed: Option<u64>,
+    /// Number of rounds.
     rounds: u64,
+    /// `[data]`: the source of the text, the choice of users and the cut into examples.
     data: CorpusSpec,
+    /// `[model]`: the family of the model and its sizes.
     model: ModelSpec,
+    /// Parameters to start from, such as those of `undertone pretrain`: a `model.safetensors` of the same model and words, or
+    /// weights in GPT-2's layout. `model.lora` is added to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     initial_model: Option<PathBuf>,
+    /// A folder with adapters in the layout of `peft`, on the model that `initial_model` names. A run with `model.lora` trains them
+    /// further; one without starts from the sum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     initial_adapters: Option<PathBuf>,
+    /// `[cohort]`: the users of a round, and how they are sampled.
     cohort: CohortConfig,
+    /// `[user_update]`: the work of a user.
     user_update: UserSettings,
+    /// `[clip]`: the bound on the update of a user. Default: norm 1 in a private run, and no bound elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     clip: Option<ClipConfig>,
+    /// `[estimator]`: the average of the updates.
     #[serde(default)]
     estimator: EstimatorConfig,
+    /// `[participation]`: how often a user may contribute, for noise that is correlated over rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     participation: Option<ParticipationConfig>,
+    /// `[privacy]`: noise and budget. A run without it is not private.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     privacy: Option<PrivacyConfig>,
+    /// `[aggregation]`: the sum of the updates, such as a secure one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     aggregation: Option<AggregationConfig>,
+    /// `[server]`: the optimizer that applies the noised average.
     #[serde(default)]
     server: ServerConfig,
+    /// `[[schedule]]`: changes of the cohort and the noise at given rounds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     schedule: Vec<SchedulePoint>,
+    /// `[estimate]`: the number of users, estimated with noise before the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     estimate: Option<EstimateConfig>,
+    /// `[evaluation]`: the rounds and the text of evaluations.
     #[serde(default)]
     evaluation: EvaluationConfig,
+    /// `[checkpoint]`: the rounds of checkpoints, from which the run can be resumed.
     #[serde(default)]
     checkpoint: CheckpointConfig,
+    /// `[audit]`: coordinates beside the model, whose releases test the mechanism of the run itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     audit: Option<AuditConfig>,
+    /// `[engine]`: the machine that trains users.
     #[serde(default, skip_serializing_if = "EngineConfig::is_processor")]
     engine: EngineConfig,
 }
@@ -164,6 +192,7 @@ impl From<RunConfig> for RunText {
 
 /// `[evaluation]`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct EvaluationConfig {
     /// Rounds between evaluations; the model is also evaluated at the end. 0: only at the end.
@@ -204,6 +233,7 @@ impl EvaluationConfig {
 
 /// The partition an evaluation reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum EvaluationSplit {
     /// Held-out users.
@@ -226,6 +256,7 @@ impl EvaluationSplit {
 
 /// `[checkpoint]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointConfig {
     /// Rounds between checkpoints; the last round always makes one.
@@ -244,6 +275,7 @@ impl Default for CheckpointConfig {
 /// optimizer sees a release. So `model.safetensors` has the bytes that it has without the table, unless [`holdback`](Self::holdback) keeps
 /// texts out of the training.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct AuditConfig {
     /// Number of canaries, each with a coordinate of its own. A secret coin says of each whether it contributes.

@@ -29,6 +29,7 @@ pub use source::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CorpusSpec {
     /// Source of the text.
@@ -85,6 +86,7 @@ fn is_sentences(examples: &Examples) -> bool {
 
 /// Choice of a user's examples that the caps keep.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Keep {
     /// The earliest: by the time column where the source has one, else in order of appearance.
@@ -105,6 +107,7 @@ impl Default for Keep {
 
 /// The origin of the vocabulary: of the words, or parts of words, that have an id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum VocabularySpec {
     /// One word per line, most frequent first. The run file declares that the words were chosen without the training users. A record
@@ -150,6 +153,7 @@ pub enum VocabularySpec {
 
 /// The division of rows into partitions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SplitSpec {
     /// A split by the source's split column.

@@ -12,6 +12,7 @@ const ASSUMES_THE_GPU: &str = "A GPU computed the updates and their sum. The gua
 
 /// `[engine]`: the machine that trains users. It decides the last bits of the model, so it is a part of the run file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EngineConfig {
     /// The processor, with one user per core at a time.
@@ -39,6 +40,7 @@ pub enum EngineConfig {
 
 /// The numbers that the products of local training were made of. A run of today has [`F32`](Self::F32).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
     /// Single precision.

@@ -19,6 +19,7 @@ const FIRST_SECOND: i128 = -62_135_596_800;
 
 /// The unit of times that are numbers. Without one they are seconds, and numbers that look otherwise are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum TimeUnit {
     /// Seconds since 1970-01-01 UTC, of any size.
     #[serde(rename = "s")]
@@ -186,6 +187,7 @@ fn calendar(value: i128) -> Option<i64> {
 
 /// A point in time: unix seconds, `"2024-06-05"` (midnight UTC) or `"2024-06-05T12:30:00Z"`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(
     untagged,
     expecting = "unix seconds or a date like \"2024-06-05\" or \"2024-06-05T12:30:00Z\""

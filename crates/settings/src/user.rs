@@ -6,6 +6,7 @@ use crate::error::{Result, SettingsError};
 
 /// The settings of a user's work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UserSettings {
     /// FedAvg (several local steps), FedSGD (one gradient), ULS or ELS (gradients of single examples).
@@ -75,6 +76,7 @@ pub const FEDSGD_CHUNK: usize = 64;
 
 /// The algorithm of a user: the user updates of \[DPLM\] Algorithm 1, or the gradients of \[UserDP\].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
     /// `UserUpdateFedAvg(B, E, lr)`: local SGD, projected onto the clip ball after every step.
@@ -111,6 +113,7 @@ impl Algorithm {
 
 /// The batching of a user's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Batching {
     /// Sentences side by side, each from the zero state.

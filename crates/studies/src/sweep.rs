@@ -380,7 +380,11 @@ mod tests {
         refused("name = 'clip'", "name = 'rounds'", "`axis.name`");
         refused("'tight'", "'a/b'", "a folder name");
         refused("rounds=9", "rounds", "expected KEY=VALUE");
-        refused("rounds=9", "cohort.size=9", "unknown field `size`");
+        refused(
+            "rounds=9",
+            "cohort.size=9",
+            "did you mean `cohort.users_per_round`?",
+        );
         refused("clip.norm=0.1", "clip.norm=-1", "`clip.norm`");
         refused("run = 'run.toml'", "run = 'none.toml'", "none.toml");
         refused("seeds", "seed", "unknown field `seed`");

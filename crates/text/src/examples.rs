@@ -7,6 +7,7 @@ use crate::vocab::Vocab;
 
 /// The unit of text that becomes an example.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Examples {
     /// A sentence of two or more words. An example holds its first words up to a maximum, and EOS if that is the whole sentence.

@@ -10,6 +10,7 @@ use crate::unicode;
 ///
 /// A model reads text by the rule that it was trained with. A file that names none has the rule of English, for ever.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WordRule {

@@ -7,6 +7,7 @@ use crate::rule::WordRule;
 
 /// The rules that cut the text of a device into examples: `[text]` of a task file, and `text` of a signed plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct TextRules {
     /// The rule of sentences and words. Tasks of earlier versions name none, which is the rule of English.

@@ -6,6 +6,7 @@ use super::settings::{EncodingKind, Levels};
 
 /// The encoding of an update as integers: `[aggregation.encoding]` of a run file or task file.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub enum EncodingConfig {
     /// Fixed point, truncated toward zero: the same sum as without this table.

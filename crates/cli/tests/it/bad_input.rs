@@ -29,9 +29,9 @@ fn configuration_errors_name_the_key() {
     check(&folder, "name = ", "run.toml ... line 1");
     let transcript = "
         $ SET clip.normm=1.0
-        run.toml: with `clip.normm = 1.0`: ... unknown field `normm`
+        run.toml: with `clip.normm = 1.0`: there is no key `clip.normm`; did you mean `clip.norm`
         $ SET rounds=abc
-        run.toml: with `rounds = \"abc\"`: ... u64
+        run.toml: with `rounds = \"abc\"`: `rounds`: expected a whole number, got the text \"abc\"
         $ SET clip.norm=-1.0
         clip.norm ... above 0 ... -1
         $ SET clip.norm=nan

@@ -1,6 +1,6 @@
 //! The first steps of a person: an example without text of their own, the planner, and pages that open in a browser.
 
-use crate::support::{Folder, contains};
+use crate::support::{Folder, contains, json};
 
 #[test]
 fn an_example_is_written_trained_and_verified_from_an_empty_folder() {
@@ -33,6 +33,36 @@ fn an_example_is_written_trained_and_verified_from_an_empty_folder() {
         "expected one of ... quickstart, ... got quick",
     );
     folder.refuse("init --example --users 100", "cannot be used with");
+}
+
+#[test]
+fn a_key_of_a_run_file_is_explained_and_a_misspelt_one_leads_to_it() {
+    let folder = Folder::new();
+    folder.show(
+        "explain user_update.unroll",
+        "user_update.unroll: a whole number, by default 10 ... tokens that a stream advances",
+    );
+    folder.show(
+        "explain clip",
+        "clip.kind: a choice ... Where clip.kind = \"adaptive\"",
+    );
+    folder.show("explain", "rounds: a whole number, required ... privacy: a table");
+    folder.show(
+        "explain --file task service.pace.min_interval",
+        "by default \"15m\"",
+    );
+    folder.refuse(
+        "explain privacy.epsilon",
+        "did you mean `privacy.target_epsilon`?",
+    );
+    folder.refuse("explain zzzz", "`undertone explain` lists the keys");
+    folder.refuse("explain --file sweep", "invalid value");
+    let entries = json(&folder.succeed("explain user_update.algorithm --json"));
+    assert_eq!(entries[0]["choices"][3][0], "els");
+    for kind in ["run", "task"] {
+        let schema = json(&folder.succeed(format!("explain --schema --file {kind}")));
+        assert!(schema["properties"]["rounds"].is_object(), "{kind}");
+    }
 }
 
 /// A build for tests has no planner, since no test waits for its compiler.

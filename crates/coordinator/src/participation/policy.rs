@@ -18,6 +18,7 @@ pub struct Last {
 
 /// The treatment of a round that would break the declared schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcement {
     /// The round is refused: the run keeps the planned guarantee, or stops.

@@ -14,6 +14,7 @@ use crate::sampling::Sampling;
 /// Without this table the server sees each update. With an encoding, updates are integers that are only ever added modulo a
 /// number, so that a secure sum can hide each of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AggregationConfig {
     /// The parties that see the users' integers.
@@ -38,6 +39,7 @@ pub struct AggregationConfig {
 /// `[aggregation.graph]`: the assumed rates of drop-outs and of corruption. Each session gets the sparsest graph and the
 /// smallest threshold that hold under them ([`Assumptions`]).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GraphConfig {
     /// Max fraction of a session's users that drop out.
@@ -85,6 +87,7 @@ impl GraphConfig {
 
 /// The parties that see the users' integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SumName {
     /// The server sees the integers of each user and adds them up.
@@ -96,6 +99,7 @@ pub enum SumName {
 
 /// `[aggregation.dropout]`: the fraction of a round's users that fails at each point.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct DropoutConfig {
     /// Fraction that fails before anything was sent: the user is not in the session.

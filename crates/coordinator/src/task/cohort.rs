@@ -13,6 +13,7 @@ use crate::sampling::Sampling;
 ///
 /// One of the four sizes is given.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CohortConfig {
     /// The sampling scheme of the users of a round, or of its examples with ELS; `poisson` by default.

@@ -94,6 +94,21 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Span {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Span".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "description": "A length of time, such as `\"90s\"`, `\"20m\"`, `\"6h\"` or `\"30d\"`.",
+            "pattern": "^[0-9]+(d|h|m|s|ms)$",
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

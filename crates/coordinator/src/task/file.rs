@@ -25,6 +25,7 @@ use crate::sampling::Sampling;
 /// canonical form is JSON of all settings, defaults included, in one order; identifier and digest are made from that form.
 /// A key that is added later is left out while it has its default, so that tasks that exist keep their identifier.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "text::TaskText", into = "text::TaskText")]
 pub struct TaskFile {
     /// The purpose of the task.
@@ -61,6 +62,7 @@ pub enum TaskPurpose {
 
 /// `[vocabulary]`: the words of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TaskVocabulary {
     /// One word per line, most frequent first. That the words were chosen without the population's text is the author's claim.

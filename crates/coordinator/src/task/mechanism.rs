@@ -18,6 +18,7 @@ use crate::sampling::Sampling;
 /// With this table the guarantee rests on the participation schema ([`ParticipationConfig`]), not on the sampling of users.
 /// A key that is added later is left out while it is absent, because identifiers of tasks are digests of this text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MechanismConfig {
     /// Kind of strategy, optimised for the run where there is something to optimise.
@@ -45,6 +46,7 @@ pub struct MechanismConfig {
 
 /// The outputs that a matrix is optimised for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WorkloadName {
     /// Prefix sums of the updates, as in \[BLT\].
@@ -56,6 +58,7 @@ pub enum WorkloadName {
 
 /// `[privacy.mechanism.restarts]`: a new tree after the first `first` rounds and after every further `every`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RestartsConfig {
     /// Number of rounds of the first tree; \[Gboard\] takes 128.
@@ -66,6 +69,7 @@ pub struct RestartsConfig {
 
 /// `[participation]`: the participation schema of each user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ParticipationConfig {
     /// `b`: min distance in rounds of two participations of one user (MinS + 1).

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// `[server]`: the optimizer that moves the parameters by the released average.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ServerConfig {
     /// The optimizer; it sees only the released average.
@@ -33,6 +34,7 @@ fn one() -> f64 {
 
 /// `server.optimizer`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "snake_case")]
 pub enum OptimizerConfig {
     /// `theta += lr * v`, `v = momentum * v + average`.
@@ -154,6 +156,7 @@ fn default_clipping_threshold() -> f64 {
 
 /// `server.decay`: constant, then linear.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DecayConfig {
     /// The last part of the rounds, in `(0, 1]`, over which the rate falls.

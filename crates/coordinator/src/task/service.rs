@@ -11,6 +11,7 @@ pub(crate) const MAX_OVER_SELECTION: f64 = 4.0;
 
 /// `[service]`: the settings of a task that devices of a population take part in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ServiceConfig {
     /// Sessions that may be open or reported at one time, over the report goal; from 1 to 4.
@@ -57,6 +58,7 @@ fn default_over_selection() -> f64 {
 
 /// `service.group`: the groups of a secure sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GroupConfig {
     /// Number of devices of a full group.
@@ -69,6 +71,7 @@ pub struct GroupConfig {
 
 /// `service.deadlines`: the time limits of an attempt and of the phases of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct DeadlinesConfig {
     /// Time from the opening of an attempt in which devices are assigned.
@@ -106,6 +109,7 @@ impl Default for DeadlinesConfig {
 
 /// `service.eligibility`: the devices that may take part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct EligibilityConfig {
     /// Min number of examples of a device.
@@ -131,6 +135,7 @@ impl Default for EligibilityConfig {
 
 /// The party that vouches for the subjects behind the pseudonyms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum IdentityLevel {
     /// The devices themselves: for development.
@@ -175,6 +180,7 @@ impl IdentityLevel {
 
 /// The party that counts participations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LedgerPlace {
     /// The server, by pseudonyms.
@@ -186,6 +192,7 @@ pub enum LedgerPlace {
 
 /// `service.budget`: the limits of what a round may take from a device, which refuses or stops beyond them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct BudgetConfig {
     /// Max CPU time.
@@ -208,6 +215,7 @@ impl Default for BudgetConfig {
 
 /// `service.pace`: the pace of check-ins.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct PaceConfig {
     /// Check-ins that are invited, over those that are needed.

@@ -27,6 +27,7 @@ const MAX_DENSE: usize = 4096;
 
 /// A kind of strategy: a name in a run file or on a command line, which [`make`](Self::make) turns into a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Kind {

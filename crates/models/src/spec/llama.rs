@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 /// The decoder-only transformer of Llama and its relatives Mistral, Qwen and Gemma: root mean square norms, rotary positions, a gated
 /// feed-forward layer, and queries that share keys and values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LlamaSpec {
     /// Number of blocks.

@@ -23,6 +23,7 @@ use undertone_aggregation::ParamLayout;
 /// # Source
 /// Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022, section 4.1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LoraSpec {
     /// Columns of `A` and rows of `B`: from 1 to the smaller side of every targeted matrix.

@@ -16,6 +16,7 @@ pub enum Norm {
 
 /// The activation of a gated feed-forward layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Gate {
     /// `x sigma(x)`, as in Llama, Mistral and Qwen.
@@ -39,6 +40,7 @@ pub enum FeedForward {
 ///
 /// Gemma 3 trains these blocks to attend to a window of neighbours. A context within that window has no other use of it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LocalRotary {
     /// The base of their angles.
@@ -57,6 +59,7 @@ impl LocalRotary {
 
 /// Soft caps: each value `x` becomes `cap tanh(x / cap)`, as in Gemma 2.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SoftCaps {
     /// The cap of attention scores, after their division by the root of the head's width; `None` for no cap.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A matrix of every block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum BlockMatrix {
     /// Queries, keys and values together, side by side.

@@ -7,6 +7,7 @@ use std::f64::consts::PI;
 /// A change of the frequencies of rotary positions. The formulas are those of `modeling_rope_utils.py` of the Hugging Face library
 /// `transformers`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum RotaryScaling {
     /// Positions divided by a factor (Chen et al., "Extending context window of large language models via positional

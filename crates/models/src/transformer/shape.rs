@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// The encoding of token positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Positions {
     /// A vector for every position, added to the embedding.

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::de::DeserializeOwned;
 use undertone_present::place;
 
-use super::RunConfig;
+use super::{RunConfig, wrong};
 use crate::error::{DirectoryError, Result};
 
 /// One `--set key=value`: a dotted key and a TOML value; a value that is not TOML is taken as a string.
@@ -97,15 +97,19 @@ impl RunConfig {
     /// the run takes, as lines of a run file.
     ///
     /// # Errors
-    /// [`DirectoryError::Coordinator`] names the key of a null or of a value outside its range. [`DirectoryError::Config`] names the table
-    /// of a key that is unknown, missing or of a wrong type.
+    /// [`DirectoryError::Coordinator`] names the key of a null or of a value outside its range. [`DirectoryError::Config`] names each key
+    /// that is unknown, missing or of a wrong type.
     pub fn from_value(value: serde_json::Value, overrides: &[Override]) -> Result<(Self, Vec<String>)> {
         let got = kind(&value);
         let toml::Value::Table(mut table) = value_of(value, "")? else {
             return Err(DirectoryError::value("configuration", "a table", got));
         };
         overrides.iter().try_for_each(|change| change.apply(&mut table))?;
-        let config: Self = read(table.clone().into(), "")?;
+        let config: Self =
+            read(table.clone().into(), "").map_err(|error| match told(None, &table, overrides) {
+                Some(message) => DirectoryError::Config { message },
+                None => error,
+            })?;
         config.validate()?;
         let taken = taken(&table, &config);
         Ok((config, taken))
@@ -118,7 +122,22 @@ impl RunConfig {
     /// configuration of a session.
     pub fn parse(text: &str, path: &Path, overrides: &[Override]) -> Result<Self> {
         refuse_session(text, path)?;
-        let config: Self = parse_as(text, path, overrides)?;
+        let config: Self = parse_as(text, path, overrides).map_err(|error| {
+            let mut table: toml::Table = match toml::from_str(text) {
+                Ok(table) => table,
+                Err(_) => return error,
+            };
+            if overrides.iter().any(|change| change.apply(&mut table).is_err()) {
+                return error;
+            }
+            match told(Some(text), &table, overrides) {
+                Some(message) => DirectoryError::ConfigSyntax {
+                    file: path.to_owned(),
+                    message,
+                },
+                None => error,
+            }
+        })?;
         config.validate()?;
         Ok(config)
     }
@@ -129,6 +148,20 @@ impl RunConfig {
     /// The errors of [`parse_as`].
     pub fn taken(&self, text: &str, path: &Path, overrides: &[Override]) -> Result<Vec<String>> {
         Ok(taken(&parse_as(text, path, overrides)?, self))
+    }
+}
+
+/// All wrong keys of a configuration in one message; `None` where none is wrong in itself.
+fn told(text: Option<&str>, table: &toml::Table, overrides: &[Override]) -> Option<String> {
+    let given: Vec<(String, String)> = overrides
+        .iter()
+        .map(|change| (change.key.join("."), change.to_string()))
+        .collect();
+    let mut found = wrong::keys(text, table, &given);
+    match found.len() {
+        0 => None,
+        1 => found.pop(),
+        count => Some(format!("{count} keys are wrong:\n  {}", found.join("\n  "))),
     }
 }
 

@@ -234,7 +234,7 @@ fn refusals_name_the_key() {
         cohort.sampling=shuffled_epochs privacy.mechanism={kind='blt',restarts={first=3,every=3}}
             restarts
         cohort.sampling=shuffled_epochs privacy.mechanism={kind='oak'}
-            unknown variant `oak`
+            `privacy.mechanism.kind`: expected one of \"independent\"
         cohort.sampling=shuffled_epochs privacy.mechanism={file='no-such.json'}
             no-such.json
         cohort.sampling=shuffled_epochs privacy.mechanism={kind='tree'} clip={kind='adaptive',initial_norm=0.3}

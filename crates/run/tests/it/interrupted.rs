@@ -159,11 +159,15 @@ fn values_that_are_no_run_file_are_refused_by_their_key() {
             serde_json::json!(u64::MAX),
             "`seed`: expected at most 9223372036854775807, got 18446744073709551615",
         ),
-        ("/clip/norm", serde_json::json!("wide"), "configuration: "),
+        (
+            "/clip/norm",
+            serde_json::json!("wide"),
+            "configuration: `clip.norm`: expected a number",
+        ),
         (
             "/cohort",
             serde_json::json!({"sampling": "poisson", "users": 3}),
-            "unknown field `users`",
+            "there is no key `cohort.users`; did you mean `cohort.users_per_round`?",
         ),
         (
             "/model",

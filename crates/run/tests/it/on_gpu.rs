@@ -111,13 +111,13 @@ fn what_a_gpu_does_not_train_is_refused_by_its_key() {
         engine={kind='emulator',precision='bf16'}
         engine.precision ... expected `f32`, got bf16
         engine={kind='emulator',precision='f16'}
-        unknown variant `f16` ... `f32` or `bf16`
+        `engine.precision`: expected one of \"f32\", \"bf16\", got \"f16\"
         engine={kind='gpu'} user_update={algorithm='fedsgd',batch_size=4,learning_rate=0.5}
         user_update.algorithm ... `fedavg` on a GPU, got fedsgd
         engine={kind='emulator'} cohort.sampling=fixed_size aggregation={sum='plain',encoding={kind='identity'},min_clients=2,max_clients=60}
         `aggregation` cannot be combined with `engine.kind`; remove one of them
         engine={kind='quantum'}
-        unknown variant `quantum` ... `processor`, `gpu`, `emulator`
+        `engine.kind`: expected one of \"processor\", \"gpu\", \"emulator\", got \"quantum\"
         ",
         refusal,
     );

@@ -14,6 +14,7 @@ use crate::time::TimeUnit;
 /// The log of a git repository is no source of a run: its own configuration would choose programs that run on the user's machine.
 /// `undertone data import --git` makes a table of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", remote = "Self")]
 pub enum SourceSpec {
     /// A population drawn from a documented process; nothing is read.
@@ -55,6 +56,7 @@ impl<'de> Deserialize<'de> for SourceSpec {
 
 /// A folder of text grouped by user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GroupedSource {
     /// The folder.
@@ -70,6 +72,7 @@ pub struct GroupedSource {
 /// A table with one row per piece of text. Paths may hold environment variables (`$NAME` or `${NAME}`) and are
 /// relative to the run file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TableSource {
     /// The file, or a folder: its files of this kind in the order of their paths, those of folders in it among them. Names that
@@ -102,6 +105,7 @@ pub struct TableSource {
 /// PRIVACY: number and digest are exact functions of the rows. They belong to the operator of the training, like metrics. A run keeps them
 /// in a private file, and its `config.toml` leaves them out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MemorySource {
     /// Number of rows; 0 where it is not known.
@@ -129,6 +133,7 @@ pub struct MemorySource {
 
 /// A [`TableSource`] with a separator between fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CsvSource {
     /// The file or folder, as in [`TableSource`].
@@ -161,6 +166,7 @@ pub struct CsvSource {
 
 /// The meaning of quotes and backslashes in separated values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {
     /// A field may stand in quotes, and then hold separators, line ends and doubled quotes; a backslash is a letter. The rule of RFC 4180.
@@ -212,6 +218,7 @@ fn default_delimiter() -> char {
 
 /// The synthetic population; the process is described in `docs/guide/data.md`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct SyntheticSource {
     /// Number of users.

@@ -11,6 +11,7 @@ pub(super) const HOUR: f64 = 3600.0;
 /// `[timers]`: the habits of devices, the report goal of the server, and the length of timers. See the
 /// [module](crate::participation::timers) for the process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct TimersConfig {
     /// Number of reports that complete a round.
@@ -76,6 +77,7 @@ impl Default for TimersConfig {
 
 /// `timers.charging`: when devices are idle, charging and on an unmetered network at night.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ChargingConfig {
     /// Mean local hour at which a window opens, from 12 to 36 (36 is noon of the next day).
@@ -104,6 +106,7 @@ impl Default for ChargingConfig {
 
 /// `timers.daytime`: one window per day besides the night.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct DaytimeConfig {
     /// Probability of a window per day.
@@ -129,6 +132,7 @@ impl Default for DaytimeConfig {
 
 /// One of `timers.zones`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ZoneConfig {
     /// Local time minus UTC, from -12 to 14.
@@ -140,6 +144,7 @@ pub struct ZoneConfig {
 
 /// One of `timers.devices`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DeviceClassConfig {
     /// Fraction of the population, in relation to the other classes'.

@@ -16,49 +16,73 @@ use crate::error::{CoordinatorError, Result};
 
 /// The text of a task file. The canonical form has these fields in this order, so the order is part of the format.
 #[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct TaskText {
+    /// The purpose of the task: training, or the evaluation of another task's model.
     #[serde(default, skip_serializing_if = "Kind::is_train")]
     kind: Kind,
+    /// The task whose model is evaluated; only for `kind = "evaluate"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     of: Option<String>,
+    /// Cap on the loss of a user's mean target, in nats; only for `kind = "evaluate"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     loss_cap: Option<f64>,
+    /// Name of the task.
     name: String,
+    /// The seed of a parity test, which fixes cohorts and noise. No other task may have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seed: Option<u64>,
+    /// Number of rounds.
     rounds: u64,
+    /// `[vocabulary]`: the words of the model.
     vocabulary: TaskVocabulary,
+    /// `[text]`: the rules that cut a device's text into examples.
     #[serde(default)]
     text: TextRules,
+    /// `[model]`: the family of the model and its sizes.
     model: ModelSpec,
+    /// Parameters to start from: a `model.safetensors` of the same model and words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     initial_model: Option<PathBuf>,
+    /// `[cohort]`: the devices of a round.
     cohort: CohortConfig,
+    /// `[user_update]`: the work of a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     user_update: Option<UserSettings>,
+    /// `[clip]`: the bound on the update of a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     clip: Option<ClipConfig>,
+    /// `[estimator]`: the average of the updates.
     #[serde(default)]
     estimator: EstimatorConfig,
+    /// `[participation]`: how often a device may contribute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     participation: Option<ParticipationConfig>,
+    /// `[privacy]`: noise and budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     privacy: Option<PrivacyConfig>,
+    /// `[aggregation]`: the sum of the updates, such as a secure one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     aggregation: Option<AggregationConfig>,
+    /// `[server]`: the optimizer that applies the noised average.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     server: Option<ServerConfig>,
+    /// `[[schedule]]`: changes of the cohort and the noise at given rounds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     schedule: Vec<SchedulePoint>,
+    /// `[service]`: devices, their deadlines and their eligibility.
     service: ServiceConfig,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 enum Kind {
+    /// Devices train a model.
     #[default]
     Train,
+    /// Devices measure the model of another task.
     Evaluate,
 }
 
