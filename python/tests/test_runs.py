@@ -119,7 +119,7 @@ def test_a_mapping_is_refused_by_the_name_of_its_key(tmp_path):
         assert part in str(caught.value) and "\n" not in str(caught.value)
 
     fails(udp.ConfigError, {"clip": {"kind": "flat", "norm": None}}, "`clip.norm`: expected a value")
-    fails(udp.ConfigError, {"clipping": {}}, "unknown field `clipping`")
+    fails(udp.ConfigError, {"clipping": {}}, "there is no key `clipping`; did you mean `clip`?")
     fails(udp.ConfigError, {"seed": 2**63}, "`seed`")
     fails(ValueError, {"clip": {"kind": "flat", "norm": float("nan")}}, "clip.norm: expected a finite number, got nan")
     fails(TypeError, {"clip": {"kind": b"flat"}}, "clip.kind: expected a table, list, string or number, got bytes")

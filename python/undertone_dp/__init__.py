@@ -64,7 +64,6 @@ from undertone_dp._native import (
 )
 from undertone_dp._run import (
     Check,
-    Key,
     Picture,
     Progress,
     Run,
@@ -126,7 +125,6 @@ __all__ = [
     "ConfigError",
     "Corpus",
     "DataError",
-    "Key",
     "ParamLayout",
     "Picture",
     "Progress",

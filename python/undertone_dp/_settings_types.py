@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Required, TypedDict
+from typing import Literal, Required, TypedDict
 
 
 class CorpusSpec(TypedDict, total=False):
@@ -1035,7 +1035,13 @@ EngineConfig = (
 
 
 class RunSettings(TypedDict, total=False):
-    """A run file of Undertone: data, model, local training, privacy and server."""
+    """The keys of a run file, for an editor that completes them and a type checker.
+
+    >>> import undertone_dp as udp
+    >>> settings: udp.RunSettings = {'name': 'posts', 'rounds': 3, 'clip': {'kind': 'flat', 'norm': 0.5}}
+    >>> settings['clip']['kind']
+    'flat'
+    """
 
     name: str
     """Name of the run and of its folder below `runs/`."""

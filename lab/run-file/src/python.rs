@@ -13,13 +13,17 @@ pub(crate) fn types(schema: &Value) -> String {
 
 from __future__ import annotations
 
-from typing import Any, Literal, Required, TypedDict
+from typing import Literal, Required, TypedDict
 "
         .to_owned();
     // A table beside the settings stands for `data`, so no key at the top is required.
     let mut top = schema.clone();
     if let Some(fields) = top.as_object_mut() {
         fields.shift_remove("required");
+        let example = "The keys of a run file, for an editor that completes them and a type checker.\n\n    \
+            >>> import undertone_dp as udp\n    >>> settings: udp.RunSettings = {'name': 'posts', 'rounds': 3, 'clip': {'kind': 'flat', 'norm': 0.5}}\n    \
+            >>> settings['clip']['kind']\n    'flat'\n    ";
+        fields.insert("description".to_owned(), example.into());
     }
     let definitions = schema.get("$defs").and_then(Value::as_object);
     for (name, definition) in definitions.into_iter().flatten() {
@@ -135,8 +139,8 @@ fn annotation(root: &Value, schema: &Value) -> String {
             "list[{}]",
             schema
                 .get("items")
-                .map_or("Any".to_owned(), |items| annotation(root, items))
+                .map_or("object".to_owned(), |items| annotation(root, items))
         ),
-        _ => "dict[str, Any]".to_owned(),
+        _ => "dict[str, object]".to_owned(),
     }
 }

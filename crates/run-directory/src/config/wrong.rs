@@ -82,7 +82,7 @@ impl Looking<'_> {
                     [] => self.unknown(&path, &key),
                     _ if kind.is_none() || !is_known_kind => {}
                     others => {
-                        self.of_another_kind(&path, others, &known, kind.as_deref().unwrap_or_default())
+                        self.of_another_kind(&path, others, &known, kind.as_deref().unwrap_or_default());
                     }
                 }
                 continue;
