@@ -18,7 +18,7 @@ strategy.aggregate_fit(1, [], [])
 print([layer.tolist() for layer in strategy.weights])
 """,
     "from-opacus": "print(draw().tolist())",
-    "from-pytorch": "print({name: list(values)[:9] for name, values in run.weights().items()})",
+    "from-pytorch": "import numpy\nprint({name: numpy.ravel(values)[:9].tolist() for name, values in run.weights().items()})",
     "jax-privacy": "",
     "pfl": "print([weight.tolist() for weight in noised.get_weights()[1]])",
 }
