@@ -3,8 +3,8 @@
 use undertone_simd::vectorised;
 
 #[cfg(target_arch = "x86_64")]
-use super::avx512;
-use super::{BLOCK, block_f32, transform_f32};
+use super::{BLOCK, avx512};
+use super::{block_f32, transform_f32};
 use crate::error::{AggregationError, Result};
 
 /// The input of a signed transform: `factor update` with one sign per coordinate, and zeros where the update is shorter.
