@@ -423,6 +423,28 @@ class ModelSpecExternal(TypedDict, total=False):
     """The tensors, in the order of the flat vector."""
 
 
+class ModelSpecTiedLstm(TypedDict, total=False):
+    """Another name of `dplm`."""
+
+    family: Required[Literal["tied_lstm"]]
+    embed: int
+    """Width of embeddings."""
+    hidden: int
+    """Width of the LSTM state."""
+    unit_norm: bool
+    """`true` to divide embedding rows by their L2 norm."""
+
+
+class ModelSpecLstm(TypedDict, total=False):
+    """Another name of `stackoverflow`."""
+
+    family: Required[Literal["lstm"]]
+    embed: int
+    """Width of embeddings."""
+    hidden: int
+    """Width of the LSTM state."""
+
+
 ModelSpec = (
     ModelSpecDplm
     | ModelSpecStackoverflow
@@ -430,6 +452,8 @@ ModelSpec = (
     | ModelSpecTransformer
     | ModelSpecLlama
     | ModelSpecExternal
+    | ModelSpecTiedLstm
+    | ModelSpecLstm
 )
 
 

@@ -28,6 +28,7 @@ use undertone_aggregation::ParamLayout;
 pub enum ModelSpec {
     /// The LSTM of \[DPLM\], whose embedding is also its output matrix. Run files may call it `tied_lstm` as well.
     #[serde(alias = "tied_lstm")]
+    #[cfg_attr(feature = "schema", schemars(extend("x-alias" = "tied_lstm")))]
     Dplm {
         /// Width of embeddings.
         #[serde(default = "default_embed")]
@@ -41,6 +42,7 @@ pub enum ModelSpec {
     },
     /// The next-word LSTM of the StackOverflow experiments. Run files may call it `lstm` as well.
     #[serde(alias = "lstm")]
+    #[cfg_attr(feature = "schema", schemars(extend("x-alias" = "lstm")))]
     StackOverflow {
         /// Width of embeddings.
         #[serde(default = "default_embed")]

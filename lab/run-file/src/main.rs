@@ -24,8 +24,34 @@ fn schema<T: JsonSchema>(title: &str, description: &str) -> Value {
     schema.insert("title".to_owned(), title.into());
     schema.insert("description".to_owned(), description.into());
     let mut schema = schema.to_value();
+    spell_out(&mut schema);
     tidy(&mut schema);
     schema
+}
+
+/// Gives each other name of a kind an alternative of its own, since a schema knows no aliases.
+fn spell_out(value: &mut Value) {
+    match value {
+        Value::Array(values) => {
+            values.iter_mut().for_each(spell_out);
+            let others: Vec<Value> = values.iter_mut().filter_map(under_other_name).collect();
+            values.extend(others);
+        }
+        Value::Object(fields) => fields.values_mut().for_each(spell_out),
+        _ => {}
+    }
+}
+
+/// The alternative of a kind under its other name, which is taken off the first one.
+fn under_other_name(variant: &mut Value) -> Option<Value> {
+    let Value::String(alias) = variant.as_object_mut()?.shift_remove("x-alias")? else {
+        return None;
+    };
+    let (tag, name) = keys::tag(variant).map(|(tag, name)| (tag.to_owned(), name.to_owned()))?;
+    let mut other = variant.clone();
+    other["properties"][tag]["const"] = alias.into();
+    other["description"] = format!("Another name of `{name}`.").into();
+    Some(other)
 }
 
 /// Makes descriptions readable outside of Rust, and drops the formats of Rust's numbers.

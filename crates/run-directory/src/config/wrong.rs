@@ -304,6 +304,19 @@ privacy = { noise_multiplier = 1.0, delta = 1e-6 }
         assert!(files >= 8 && slips >= 200, "{files} files, {slips} slips");
     }
 
+    /// `undertone init` writes one of them.
+    #[test]
+    fn other_names_of_a_family_are_not_wrong() {
+        for (family, other) in [("dplm", "tied_lstm"), ("stackoverflow", "lstm")] {
+            for name in [family, other] {
+                assert_eq!(
+                    told(&RUN.replace("\"dplm\"", &format!("\"{name}\""))),
+                    Vec::<String>::new()
+                );
+            }
+        }
+    }
+
     #[test]
     fn each_wrong_key_is_told_with_what_to_write() {
         let cases = [
