@@ -23,7 +23,7 @@ pub(crate) fn of(schema: &Value) -> Vec<Value> {
         default: None,
         meaning: None,
     };
-    walk(schema, schema, top, &mut keys);
+    walk(schema, schema, &top, &mut keys);
     merged(keys)
 }
 
@@ -140,14 +140,9 @@ pub(crate) fn choices(schema: &Value) -> Option<Vec<(String, String)>> {
     Some(all)
 }
 
-/// The type of a value in words.
-pub(crate) fn words(root: &Value, schema: &Value) -> String {
-    let schema = resolved(root, schema);
-    if let Some(any) = schema.get("anyOf").and_then(Value::as_array) {
-        let any: Vec<String> = any.iter().map(|schema| words(root, schema)).collect();
-        return any.join(" or ");
-    }
-    let kind = match schema.get("type") {
+/// The type of a schema in JSON's words, without that of no value.
+pub(crate) fn kind(schema: &Value) -> &str {
+    match schema.get("type") {
         Some(Value::String(kind)) => kind.as_str(),
         Some(Value::Array(kinds)) => kinds
             .iter()
@@ -155,7 +150,17 @@ pub(crate) fn words(root: &Value, schema: &Value) -> String {
             .find(|kind| *kind != "null")
             .unwrap_or_default(),
         _ => "",
-    };
+    }
+}
+
+/// The type of a value in words.
+pub(crate) fn words(root: &Value, schema: &Value) -> String {
+    let schema = resolved(root, schema);
+    if let Some(any) = schema.get("anyOf").and_then(Value::as_array) {
+        let any: Vec<String> = any.iter().map(|schema| words(root, schema)).collect();
+        return any.join(" or ");
+    }
+    let kind = kind(schema);
     match kind {
         _ if choices(schema).is_some() => "a choice".to_owned(),
         "integer" => "a whole number".to_owned(),
@@ -174,7 +179,7 @@ pub(crate) fn words(root: &Value, schema: &Value) -> String {
     }
 }
 
-fn walk(root: &Value, schema: &Value, place: Place, keys: &mut Vec<Value>) {
+fn walk(root: &Value, schema: &Value, place: &Place, keys: &mut Vec<Value>) {
     let outer = schema;
     let schema = resolved(root, schema);
     let kind = words(root, outer);
@@ -208,60 +213,47 @@ fn walk(root: &Value, schema: &Value, place: Place, keys: &mut Vec<Value>) {
         keys.push(entry.into());
     }
     let items = schema.get("items").map(|items| resolved(root, items));
-    let (of_items, suffix) = match items.filter(|items| items.get("properties").is_some()) {
-        Some(items) => (items, "[]"),
-        None => (schema, ""),
+    let (of_items, path) = match items.filter(|items| items.get("properties").is_some()) {
+        Some(items) => (items, format!("{}[]", place.key)),
+        None => (schema, place.key.clone()),
     };
-    if let Some(variants) = of_items
+    let variants = of_items
         .get("oneOf")
         .and_then(Value::as_array)
-        .filter(|_| choices(of_items).is_none())
-    {
-        let tagged: Vec<_> = variants
-            .iter()
-            .filter_map(|variant| Some((tag(variant)?, variant)))
-            .collect();
-        if let Some(((name, _), _)) = tagged.first() {
-            let key = join(&place.key, suffix, name);
-            let choices: Vec<_> = tagged
-                .iter()
-                .map(|((_, value), variant)| (*value, description(variant).unwrap_or_default()))
-                .collect();
-            keys.push(json!({
-                "key": key, "type": "a choice", "required": true, "meaning": "The kind of the table.", "choices": choices,
-            }));
-            for ((name, value), variant) in &tagged {
-                properties(
-                    root,
-                    variant,
-                    &place.key,
-                    suffix,
-                    Some(format!("{key} = \"{value}\"")),
-                    Some(name),
-                    keys,
-                );
-            }
-        }
+        .into_iter()
+        .flatten();
+    let tagged: Vec<_> = variants
+        .filter_map(|variant| Some((tag(variant)?, variant)))
+        .collect();
+    let Some(((name, _), _)) = tagged.first() else {
+        properties(root, of_items, (&path, None), keys);
         return;
+    };
+    let key = join(&path, name);
+    let choices: Vec<_> = tagged
+        .iter()
+        .map(|((_, value), variant)| (*value, description(variant).unwrap_or_default()))
+        .collect();
+    keys.push(json!({
+        "key": key, "type": "a choice", "required": true, "meaning": "The kind of the table.", "choices": choices,
+    }));
+    for ((_, value), variant) in &tagged {
+        properties(root, variant, (&path, Some((name, value))), keys);
     }
-    properties(root, of_items, &place.key, suffix, None, None, keys);
 }
 
-fn join(key: &str, suffix: &str, name: &str) -> String {
-    match key {
+fn join(table: &str, name: &str) -> String {
+    match table {
         "" => name.to_owned(),
-        key => format!("{key}{suffix}.{name}"),
+        table => format!("{table}.{name}"),
     }
 }
 
-#[allow(clippy::too_many_arguments, reason = "the parts of a place, in their order")]
+/// The keys of the table at `path`: those of the alternative that the tag tells, where there is one.
 fn properties(
     root: &Value,
     schema: &Value,
-    key: &str,
-    suffix: &str,
-    of: Option<String>,
-    without: Option<&str>,
+    (path, tag): (&str, Option<(&str, &str)>),
     keys: &mut Vec<Value>,
 ) {
     let required = |name: &str| {
@@ -274,16 +266,16 @@ fn properties(
         .into_iter()
         .flatten()
     {
-        if Some(name.as_str()) == without {
+        if tag.is_some_and(|(tag, _)| tag == name) {
             continue;
         }
         let place = Place {
-            key: join(key, suffix, name),
-            of: of.clone(),
+            key: join(path, name),
+            of: tag.map(|(tag, value)| format!("{} = \"{value}\"", join(path, tag))),
             required: required(name),
             default: inner.get("default").cloned(),
             meaning: description(inner),
         };
-        walk(root, inner, place, keys);
+        walk(root, inner, &place, keys);
     }
 }

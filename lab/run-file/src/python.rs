@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::keys::{choices, description, resolved, tag};
+use crate::keys::{choices, description, kind, resolved, tag};
 
 /// The types of the tables of a run file.
 pub(crate) fn types(schema: &Value) -> String {
@@ -121,16 +121,7 @@ fn annotation(root: &Value, schema: &Value) -> String {
             some.join(" | ")
         };
     }
-    let kind = match schema.get("type") {
-        Some(Value::String(kind)) => kind.as_str(),
-        Some(Value::Array(kinds)) => kinds
-            .iter()
-            .filter_map(Value::as_str)
-            .find(|kind| *kind != "null")
-            .unwrap_or_default(),
-        _ => "",
-    };
-    match kind {
+    match kind(schema) {
         "integer" => "int".to_owned(),
         "number" => "float".to_owned(),
         "string" => "str".to_owned(),
